@@ -1,0 +1,204 @@
+// The plain-C boundary between the C++ shim (one per torch minor) and the Rust core.
+// Only POD structs cross it: no C++ type, no exception, no operator knowledge.
+// The Rust mirror of these structs is crates/bridge/src/abi.rs; keep the two in step and bump TPU_ABI_VERSION.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#define TPU_ABI_VERSION 1u
+
+extern "C" {
+
+enum TpuTensorFlags : uint8_t { TPU_WRAPPED_NUMBER = 1, TPU_CONJ = 2, TPU_NEG = 4 };
+
+// A dense strided tensor. Device tensors carry `storage` (the core's handle: the DataPtr context);
+// host tensors carry `host` (address of the first element). dtype is c10::ScalarType.
+struct TpuTensor {
+  void* storage;
+  const void* host;
+  const int64_t* sizes;
+  const int64_t* strides;
+  int64_t offset;  // storage offset in elements
+  int32_t ndim;
+  int8_t dtype;
+  int8_t device_type;
+  int8_t device_index;
+  uint8_t flags;
+};
+
+enum TpuTag : int32_t {
+  TPU_NONE,        // None or undefined tensor
+  TPU_TENSOR,      // u.tensor
+  TPU_INT,         // u.i  (also SymInt, dtype, layout, memory format)
+  TPU_DOUBLE,      // u.d
+  TPU_BOOL,        // u.i
+  TPU_COMPLEX,     // u.c
+  TPU_STRING,      // u.string, NUL-terminated
+  TPU_INT_LIST,    // u.list of int64_t
+  TPU_DOUBLE_LIST, // u.list of double
+  TPU_BOOL_LIST,   // u.list of uint8_t
+  TPU_VALUE_LIST,  // u.list of TpuValue (tensor lists, optional tensor lists, scalar lists)
+  TPU_DEVICE,      // u.i = type << 32 | (uint8_t)index
+  TPU_GENERATOR,   // u.generator: at::GeneratorImpl*, only handed back through TpuShimApi::rng_advance
+  TPU_OTHER,
+};
+
+struct TpuList {
+  const void* data;
+  size_t len;
+};
+
+struct TpuValue {
+  int32_t tag;
+  // 1 when the schema type of this argument is Scalar (or Scalar?, Scalar[]): its value is a run-time operand unless
+  // the operator declares it an attribute.
+  int32_t is_scalar;
+  union {
+    int64_t i;
+    double d;
+    double c[2];
+    const char* string;
+    void* generator;
+    TpuList list;
+    TpuTensor tensor;
+  } u;
+};
+
+// One dispatch. `cxx` is the shim's own context, passed back to its callbacks.
+struct TpuCall {
+  uint32_t op;
+  uint32_t nargs;
+  const TpuValue* args;
+  void* cxx;
+};
+
+struct TpuMeta {
+  const int64_t* sizes;
+  const int64_t* strides;
+  int32_t ndim;
+  int8_t dtype;      // c10::ScalarType; -1: undefined tensor
+};
+
+// "Slot": position of a tensor among the call's defined tensors, depth first through lists.
+// What a plan tells the shim: which outputs to allocate, which arguments to resize (out=), what to return.
+struct TpuPlanInfo {
+  void* plan;                 // core's handle, borrowed: valid until the thread's next tpu plan call
+  uint32_t nouts;             // fresh outputs, flattened
+  const TpuMeta* outs;
+  uint32_t nresized;          // out= arguments whose sizes must become these before execute
+  const uint32_t* resized_slots;
+  const TpuMeta* resized;
+  // 1: run on the host (at::native::cpu_fallback) after the policy check has passed in the core; nothing else is set
+  uint32_t host_fallback;
+};
+
+// Results of Meta runs on a plan miss.
+struct TpuMetaResult {
+  uint32_t nfunctional;        // flattened outputs of the functional form of the operator
+  const TpuMeta* functional;
+  uint32_t nmutated;           // mutated tensors (in-place, out=), in slot order
+  const uint32_t* mutated_slots;
+  const TpuMeta* mutated;      // their metadata after the call
+  const char* error;           // set when Meta is not available (data dependent): the core decides (host fallback or error)
+};
+
+enum TpuStatus : int32_t {
+  TPU_OK = 0,
+  TPU_MISS = 1,                // plan(): run Meta, then call build()
+  // errors: the exception to raise; message from last_error()
+  TPU_RUNTIME_ERROR = 16,
+  TPU_VALUE_ERROR,
+  TPU_TYPE_ERROR,
+  TPU_INDEX_ERROR,
+  TPU_NOT_IMPLEMENTED,
+  TPU_OUT_OF_MEMORY,
+  TPU_PYTHON_ERROR,            // a Python exception is set on this thread: throw python_error
+};
+
+struct TpuMemoryStats {
+  int64_t allocated_current, allocated_peak, allocated_total, freed_total;   // bytes
+  int64_t blocks_current, blocks_peak, blocks_total, blocks_freed;           // storages
+  int64_t ooms;
+  int64_t free_bytes, total_bytes;
+};
+
+// Functions of the core, handed to the shim by torch_pjrt._core (capsule "torch_pjrt.core_api").
+struct TpuCoreApi {
+  uint32_t abi_version;
+  uint32_t size;
+  const char* (*last_error)();
+
+  // operators ------------------------------------------------------------------------------------------------
+  // Names with a native lowering that want an explicit kernel, "aten::add.Tensor" ... ; NULL-terminated.
+  const char* const* (*native_ops)();
+  // name "aten::add_", overload "Tensor"; functional_* name the functional form found by schema ("" when none).
+  // mutated_args: bit i set when argument i is written. Returns the operator id.
+  int32_t (*resolve)(const char* name, const char* overload, const char* functional_name, const char* functional_overload,
+                     uint64_t mutated_args, uint32_t* op);
+  int32_t (*plan)(const TpuCall*, TpuPlanInfo*);
+  int32_t (*build)(const TpuCall*, const TpuMetaResult*, TpuPlanInfo*);
+  // outs: fresh outputs, allocated by the shim. Resized arguments in call->args must already show their new metadata.
+  int32_t (*execute)(const TpuCall*, const TpuPlanInfo*, const TpuTensor* outs, uint32_t nouts);
+
+  // storages -------------------------------------------------------------------------------------------------
+  // Returns status; *storage is the handle (never NULL on TPU_OK), *address its reserved address (NULL for 0 bytes).
+  int32_t (*storage_new)(size_t nbytes, int32_t device, void** storage, void** address);
+  void (*storage_free)(void* storage);
+  // A new storage of `nbytes` that keeps the common prefix of `old`'s bytes (untyped_storage().resize_).
+  int32_t (*storage_resized)(void* old, size_t nbytes, void** storage, void** address);
+  int32_t (*storage_copy)(void* dst, void* src, size_t nbytes);   // raw prefix copy (Allocator::copy_data)
+
+  // copies ---------------------------------------------------------------------------------------------------
+  // Host -> device. `src` is a host tensor with dst's dtype and sizes, dense in dst's memory order (shim guarantees).
+  // `keepalive`/`release`: called once when the host memory is no longer needed (maybe on another thread, no GIL).
+  int32_t (*copy_from_host)(const TpuTensor* dst, const TpuTensor* src, int32_t non_blocking, void* keepalive,
+                            void (*release)(void*));
+  // Device -> host. `dst` is a host tensor with src's dtype and sizes, dense in src's memory order if src is dense and
+  // non-overlapping, else contiguous. src's conj/neg flags are applied.
+  int32_t (*copy_to_host)(const TpuTensor* dst, const TpuTensor* src, int32_t non_blocking, void* keepalive,
+                          void (*release)(void*));
+  // Device -> device, any dtypes and strides, sizes equal after expansion by the shim; across devices too.
+  int32_t (*copy_on_device)(const TpuTensor* dst, const TpuTensor* src);
+  // One element into out (16 bytes, dtype of src).
+  int32_t (*read_scalar)(const TpuTensor* src, void* out);
+
+  // devices --------------------------------------------------------------------------------------------------
+  int32_t (*device_count)();                 // 0 when no plugin; never fails; does not start the client
+  int32_t (*current_device)();
+  int32_t (*exchange_device)(int32_t);       // returns the previous one; -1: no change
+  int32_t (*synchronize)(int32_t device);
+  int32_t (*memory_stats)(int32_t device, TpuMemoryStats*);
+  void (*reset_peak_stats)(int32_t device);
+  void (*reset_accumulated_stats)(int32_t device);
+  void (*empty_cache)();
+  int32_t (*has_primary_context)(int32_t device);
+
+  // streams and events ----------------------------------------------------------------------------------------
+  int64_t (*current_stream)(int32_t device);
+  int64_t (*exchange_stream)(int32_t device, int64_t stream);
+  int64_t (*new_stream)(int32_t device, int32_t priority);
+  int32_t (*stream_query)(int32_t device, int64_t stream, int32_t* done);
+  int32_t (*stream_synchronize)(int32_t device, int64_t stream);
+  int32_t (*event_record)(void** event, int32_t device, int64_t stream, int32_t timing);
+  int32_t (*event_block)(void* event, int32_t device, int64_t stream);
+  int32_t (*event_query)(void* event, int32_t* done);
+  int32_t (*event_synchronize)(void* event);
+  int32_t (*event_elapsed)(void* start, void* end, double* milliseconds);
+  void (*event_destroy)(void* event);
+  void (*record_stream)(void* storage, int64_t stream);
+
+  // pinned host memory ----------------------------------------------------------------------------------------
+  void* (*pinned_new)(size_t nbytes);
+  void (*pinned_free)(void*);
+  int32_t (*is_pinned)(const void*);
+};
+
+// Functions of the shim, handed to the core when it registers.
+struct TpuShimApi {
+  uint32_t abi_version;
+  uint32_t size;
+  // Reads (seed, offset) of a generator (NULL: default generator of `device`) and advances the offset by `increment`.
+  int32_t (*rng_advance)(void* generator, int32_t device, uint64_t increment, uint64_t* seed, uint64_t* offset);
+};
+
+}  // extern "C"
