@@ -70,6 +70,10 @@ struct TpuCall {
   uint32_t nargs;
   const TpuValue* args;
   void* cxx;
+  // Global modes that change programs: bits 0-1 float32 matmul precision (0 highest, 1 high, 2 medium), bit 2
+  // deterministic algorithms, bits 8-15 default dtype (c10::ScalarType).
+  uint32_t modes;
+  int32_t device;  // device of the first device tensor or Device argument; current device when there is none
 };
 
 struct TpuMeta {
