@@ -94,11 +94,29 @@ struct TpuPlanInfo {
   const TpuMeta* resized;
   // 1: run on the host (at::native::cpu_fallback) after the policy check has passed in the core; nothing else is set
   uint32_t host_fallback;
+  // 1: the sizes of the fresh outputs depend on values (nonzero, masked_select, unique). outs gives only their number;
+  // the shim calls execute_dynamic instead of execute.
+  uint32_t dynamic;
 };
+
+// A storage that execute_dynamic made for one output; the shim owns the handle.
+struct TpuDynamicOut {
+  TpuMeta meta;    // borrowed until the thread's next call into the core
+  void* storage;
+  void* address;
+  size_t nbytes;
+};
+
+// How fresh outputs reach the caller: a Tensor return takes the next output, a Tensor[] return takes all outputs that
+// the other returns leave (operators with two fresh lists are refused), a bool, int, float or Scalar return takes one
+// 0-d output, which the shim reads with read_scalar. Returns annotated as written, Tensor(a!), are the argument itself.
 
 // Results of Meta runs on a plan miss.
 struct TpuMetaResult {
-  uint32_t nfunctional;        // flattened outputs of the functional form of the operator
+  // Flattened outputs of the functional form (the operator itself when it mutates nothing). The functional form of an
+  // operator that mutates and also returns fresh tensors gives the fresh ones first, then one per mutated argument, in
+  // schema order. 0 and NULL when there is no functional form.
+  uint32_t nfunctional;
   const TpuMeta* functional;
   uint32_t nmutated;           // mutated tensors (in-place, out=), in slot order
   const uint32_t* mutated_slots;
@@ -143,6 +161,8 @@ struct TpuCoreApi {
   int32_t (*build)(const TpuCall*, const TpuMetaResult*, TpuPlanInfo*);
   // outs: fresh outputs, allocated by the shim. Resized arguments in call->args must already show their new metadata.
   int32_t (*execute)(const TpuCall*, const TpuPlanInfo*, const TpuTensor* outs, uint32_t nouts);
+  // For plans with `dynamic`: runs, waits for the sizes, and fills info->nouts outputs. May be NULL while unused.
+  int32_t (*execute_dynamic)(const TpuCall*, const TpuPlanInfo*, TpuDynamicOut* outs);
 
   // storages -------------------------------------------------------------------------------------------------
   // Returns status; *storage is the handle (never NULL on TPU_OK), *address its reserved address (NULL for 0 bytes).
@@ -176,6 +196,7 @@ struct TpuCoreApi {
   void (*reset_accumulated_stats)(int32_t device);
   void (*empty_cache)();
   int32_t (*has_primary_context)(int32_t device);
+  uint64_t (*supported_dtypes)(int32_t device);  // bit i: c10::ScalarType i
 
   // streams and events ----------------------------------------------------------------------------------------
   int64_t (*current_stream)(int32_t device);
@@ -203,6 +224,15 @@ struct TpuShimApi {
   uint32_t size;
   // Reads (seed, offset) of a generator (NULL: default generator of `device`) and advances the offset by `increment`.
   int32_t (*rng_advance)(void* generator, int32_t device, uint64_t increment, uint64_t* seed, uint64_t* offset);
+  // Reads (write = 0) or sets (write = 1) the state of the default generator of `device`. Starts no client.
+  int32_t (*default_generator_state)(int32_t device, int32_t write, uint64_t* seed, uint64_t* offset);
+  // NULL-terminated names from native_ops() that this torch does not have, or that are CompositeImplicit and so were not
+  // registered (an override would lose their autograd formula).
+  const char* const* (*skipped_ops)();
 };
+
+// The one symbol of the shim: checks the versions, keeps `core` (which must live as long as the process), registers
+// every kernel. NULL on failure, with *error (static storage). Call once, after `import torch`, with the GIL held.
+__attribute__((visibility("default"))) const TpuShimApi* tpu_shim_register(const TpuCoreApi* core, const char** error);
 
 }  // extern "C"
