@@ -1,16 +1,165 @@
-//! What a lowering sees: the call's arguments as StableHLO values and attributes, and the builder.
-// Contract sketch (to be implemented by the owner of this crate):
-//
-// pub struct HostParam { pub input: usize, pub dtype: DType }   // run-time 0-d operand, converted on the host to dtype
-// pub struct Check { pub message: String, pub kind: CheckKind } // CheckKind::Index: raises IndexError; flag is an extra i1 output, true = failed
-// pub struct Lowered { pub outputs: Vec<Option<Value>>, pub host_params: Vec<(HostParam, Value)>, pub rng: Option<Rng{seed: Value /*ui64*/, offset: Value /*ui64*/, increment: u64}>, pub checks: Vec<(Check, Value)> }
-//
-// pub fn lower_graph(b: &mut stablehlo::Builder, graph: &Graph, device_inputs: &[Option<Value>], modes: &Modes) -> Result<Lowered, LoweringError>
-//   device_inputs[i]: the logical (row-major, sizes = meta.sizes) value of input i when InputKind::Device, None for Host.
-//   Host inputs become builder parameters on demand (b.parameter(type)) in the dtype that the lowering computes in.
-//   outputs: logical row-major values with the sizes and dtype of the graph's outputs' metas (checked).
-// pub struct Modes { pub matmul_precision: Precision, pub deterministic: bool, ... }
-//
-// pub struct OpDef { pub name: &'static str /* functional overload "aten::add.Tensor" */, pub lower: fn(&mut Call) -> Result<Outputs, LoweringError>,
-//                    pub attributes: &'static [usize] /* Scalar args whose VALUE is part of the program */, pub kernel: Explicit | Fallback ... }
-// pub fn find(name: &str) -> Option<&'static OpDef>;  pub fn all() -> impl Iterator<Item=&'static OpDef>
+//! From a graph of operators to operations of one StableHLO program.
+
+use stablehlo::{Builder, Value};
+
+use crate::call::{Call, Outputs};
+use crate::dtype::DType;
+use crate::error::{CheckKind, LoweringError};
+use crate::graph::{Graph, Node, ValueRef};
+use crate::registry;
+
+type Result<T> = std::result::Result<T, LoweringError>;
+
+/// `torch.set_float32_matmul_precision`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    #[default]
+    Highest,
+    High,
+    Medium,
+}
+
+/// Global modes that change programs; part of the plan's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Modes {
+    pub matmul_precision: Precision,
+    /// `torch.use_deterministic_algorithms`
+    pub deterministic: bool,
+    /// `torch.get_default_dtype()`: the dtype of Python floats in type promotion.
+    pub default_dtype: DType,
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        Self { matmul_precision: Precision::Highest, deterministic: false, default_dtype: DType::Float32 }
+    }
+}
+
+/// A run-time 0-d operand: input `input` of the graph, converted on the host to `dtype`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostParam {
+    pub input: usize,
+    pub dtype: DType,
+}
+
+/// What to raise when a flag of the program comes back true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    pub message: String,
+    pub kind: CheckKind,
+}
+
+/// Two 0-d ui64 parameters, and by how much the program advances the generator's offset.
+#[derive(Clone, Copy, Debug)]
+pub struct Rng {
+    pub seed: Value,
+    pub offset: Value,
+    pub increment: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Lowered {
+    /// Row-major values with the dtypes and sizes of the graph's outputs.
+    pub outputs: Vec<Option<Value>>,
+    /// Parameters added for host inputs, in the order of their creation.
+    pub host_params: Vec<(HostParam, Value)>,
+    pub rng: Option<Rng>,
+    /// Flags (0-d bool, true = failed), to be returned by the program as well.
+    pub checks: Vec<(Check, Value)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub host_params: Vec<(HostParam, Value)>,
+    pub rng: Option<Rng>,
+    pub checks: Vec<(Check, Value)>,
+}
+
+/// The values known so far.
+#[derive(Debug)]
+pub(crate) struct Values {
+    inputs: Vec<Option<Value>>,
+    nodes: Vec<Outputs>,
+}
+
+impl Values {
+    pub fn input(&self, index: usize) -> Result<Value> {
+        let value = self.inputs.get(index).copied().flatten();
+        value.ok_or(LoweringError::BadReference { what: "device input", index })
+    }
+
+    pub fn node(&self, node: usize, output: usize) -> Result<Value> {
+        let value = self.nodes.get(node).and_then(|outputs| outputs.0.get(output).copied().flatten());
+        value.ok_or(LoweringError::BadReference { what: "value of node", index: node })
+    }
+}
+
+/// Emits the graph's operators into `b`.
+///
+/// `device_inputs[i]` is the row-major value of input `i`, with the sizes and dtype of its metadata, for
+/// `InputKind::Device`, and `None` for host inputs: those become parameters of `b`, as does the generator's state.
+pub fn lower_graph(
+    b: &mut Builder,
+    graph: &Graph,
+    device_inputs: &[Option<Value>],
+    modes: &Modes,
+) -> Result<Lowered> {
+    let mut state = State::default();
+    let mut values = Values { inputs: device_inputs.to_vec(), nodes: Vec::with_capacity(graph.nodes.len()) };
+    for node in &graph.nodes {
+        let outputs = lower_node(b, graph, node, modes, &values, &mut state)
+            .map_err(|source| LoweringError::Node { op: node.op.clone(), source: Box::new(source) })?;
+        values.nodes.push(outputs);
+    }
+    let mut outputs = Vec::with_capacity(graph.outputs.len());
+    for output in &graph.outputs {
+        outputs.push(match *output {
+            None => None,
+            Some(ValueRef::Input(index)) => Some(values.input(index)?),
+            Some(ValueRef::Node(node, output)) => Some(values.node(node, output)?),
+        });
+    }
+    let State { host_params, rng, checks } = state;
+    Ok(Lowered { outputs, host_params, rng, checks })
+}
+
+fn lower_node(
+    b: &mut Builder,
+    graph: &Graph,
+    node: &Node,
+    modes: &Modes,
+    values: &Values,
+    state: &mut State,
+) -> Result<Outputs> {
+    let def = registry::find(&node.op).ok_or(LoweringError::UnknownOperator)?;
+    let outputs = (def.lower)(&mut Call { b, graph, modes, node, def, values, state })?;
+    check_outputs(b, node, &outputs)?;
+    Ok(outputs)
+}
+
+fn check_outputs(b: &Builder, node: &Node, outputs: &Outputs) -> Result<()> {
+    if outputs.0.len() != node.outputs.len() {
+        return Err(LoweringError::OutputCount { expected: node.outputs.len(), got: outputs.0.len() });
+    }
+    for (index, (value, meta)) in outputs.0.iter().zip(&node.outputs).enumerate() {
+        match (value, meta) {
+            (None, None) => {}
+            (Some(value), Some(meta)) => {
+                let ty = b.ty(*value);
+                if ty.elem != meta.dtype.element_type() || ty.dims[..] != meta.sizes[..] {
+                    return Err(LoweringError::OutputMismatch {
+                        index,
+                        dtype: meta.dtype,
+                        sizes: meta.sizes.clone(),
+                        got_type: format!("{:?}", ty.elem),
+                        got_sizes: ty.dims.to_vec(),
+                    });
+                }
+            }
+            // A lowering may give a value that nobody asked for (an output mask, say).
+            (Some(_), None) => {}
+            (None, Some(_)) => return Err(LoweringError::OutputPresence { index }),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! The operator table: one declaration per operator, in the file of its family.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::call::{Call, Outputs};
+use crate::error::LoweringError;
+
+pub type Lower = fn(&mut Call<'_>) -> Result<Outputs, LoweringError>;
+
+/// An operator with a native lowering.
+#[derive(Clone, Copy, Debug)]
+pub struct OpDef {
+    /// Functional overload as c10 writes it: `aten::add.Tensor`, and `aten::relu` for a default overload.
+    /// Operators that exist only in-place carry their own name (`aten::fill_.Scalar`); the first output is the new
+    /// value of self.
+    pub name: &'static str,
+    pub lower: Lower,
+    /// Positions of `Scalar` arguments whose value is part of the program.
+    pub attributes: &'static [usize],
+    /// Positions of `Scalar` arguments that are nearly always 1 (`alpha`, `beta`): the caller passes the number itself
+    /// when it is 1, so that the program has neither the operand nor the multiplication, and an operand otherwise.
+    pub ones: &'static [usize],
+    /// Register an explicit PrivateUse1 kernel; false for CompositeImplicit operators, which must keep decomposing.
+    pub explicit: bool,
+}
+
+impl OpDef {
+    pub const fn new(name: &'static str, lower: Lower) -> Self {
+        Self { name, lower, attributes: &[], ones: &[], explicit: true }
+    }
+
+    pub const fn attributes(mut self, attributes: &'static [usize]) -> Self {
+        self.attributes = attributes;
+        self
+    }
+
+    pub const fn ones(mut self, ones: &'static [usize]) -> Self {
+        self.ones = ones;
+        self
+    }
+
+    /// For operators that PyTorch composes by itself: used in graphs, no kernel of their own.
+    pub const fn composite(mut self) -> Self {
+        self.explicit = false;
+        self
+    }
+}
+
+/// One entry per family file.
+const FAMILIES: &[&[OpDef]] = &[crate::unary::OPS];
+
+static TABLE: LazyLock<HashMap<&'static str, &'static OpDef>> =
+    LazyLock::new(|| all().map(|def| (def.name, def)).collect());
+
+pub fn find(name: &str) -> Option<&'static OpDef> {
+    TABLE.get(name).copied()
+}
+
+pub fn all() -> impl Iterator<Item = &'static OpDef> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_well_formed() {
+        let mut seen = std::collections::HashSet::new();
+        for def in all() {
+            assert!(seen.insert(def.name), "{} is declared twice", def.name);
+            assert!(def.name.starts_with("aten::") || def.name.starts_with("prims::"), "{}", def.name);
+            assert!(!def.name.ends_with(".default"), "{}: a default overload has no suffix", def.name);
+        }
+        assert_eq!(TABLE.len(), seen.len());
+    }
+}
