@@ -170,20 +170,27 @@ struct TpuCoreApi {
   void (*storage_free)(void* storage);
   // A new storage of `nbytes` that keeps the common prefix of `old`'s bytes (untyped_storage().resize_).
   int32_t (*storage_resized)(void* old, size_t nbytes, void** storage, void** address);
-  int32_t (*storage_copy)(void* dst, void* src, size_t nbytes);   // raw prefix copy (Allocator::copy_data)
+  // Raw copy between two reserved addresses (not handles: Allocator::copy_data knows no more). NULL while unused.
+  int32_t (*storage_copy)(void* dst_address, const void* src_address, size_t nbytes);
 
   // copies ---------------------------------------------------------------------------------------------------
-  // Host -> device. `src` is a host tensor with dst's dtype and sizes, dense in dst's memory order (shim guarantees).
-  // `keepalive`/`release`: called once when the host memory is no longer needed (maybe on another thread, no GIL).
+  // Host -> device. `src` is a host tensor with dst's dtype and sizes, dense in dst's memory order (shim guarantees);
+  // no conj/neg flags: both sides are what memory holds. non_blocking 1: nobody writes the host memory (a temporary of
+  // the shim, or pinned memory on the user's word), so it may be read, or aliased, until release; 0: the core has read
+  // it when the call returns.
+  // `keepalive`/`release`: called exactly once when the host memory is no longer needed (also when the call fails;
+  // maybe on another thread, no GIL).
   int32_t (*copy_from_host)(const TpuTensor* dst, const TpuTensor* src, int32_t non_blocking, void* keepalive,
                             void (*release)(void*));
   // Device -> host. `dst` is a host tensor with src's dtype and sizes, dense in src's memory order if src is dense and
-  // non-overlapping, else contiguous. src's conj/neg flags are applied.
+  // non-overlapping, else contiguous. src's conj/neg flags are applied. non_blocking 1: dst is pinned and may be
+  // written until release; 0: dst is complete when the call returns. release: as in copy_from_host.
   int32_t (*copy_to_host)(const TpuTensor* dst, const TpuTensor* src, int32_t non_blocking, void* keepalive,
                           void (*release)(void*));
-  // Device -> device, any dtypes and strides, sizes equal after expansion by the shim; across devices too.
+  // Device -> device, any dtypes and strides, sizes equal after expansion by the shim; across devices too. The flags of
+  // both sides count: what is read from dst afterwards is the value of src.
   int32_t (*copy_on_device)(const TpuTensor* dst, const TpuTensor* src);
-  // One element into out (16 bytes, dtype of src).
+  // One element into out (16 bytes, dtype of src); src's conj/neg flags are applied.
   int32_t (*read_scalar)(const TpuTensor* src, void* out);
 
   // devices --------------------------------------------------------------------------------------------------
@@ -216,6 +223,9 @@ struct TpuCoreApi {
   void* (*pinned_new)(size_t nbytes);
   void (*pinned_free)(void*);
   int32_t (*is_pinned)(const void*);
+
+  // Device whose reserved range holds `address`; -1 when none does.
+  int32_t (*device_of_address)(const void* address);
 };
 
 // Functions of the shim, handed to the core when it registers.
