@@ -1,7 +1,7 @@
 //! One call of an operator as its lowering sees it: arguments by schema position, and the builder.
 
 use smallvec::SmallVec;
-use stablehlo::{Builder, TensorType, Value};
+use stablehlo::{Builder, Direction, TensorType, Value};
 
 use crate::convert;
 use crate::dtype::DType;
@@ -413,6 +413,42 @@ impl Call<'_> {
     /// Makes the program report `flag` (0-d bool, true = failed) and the runtime raise `message`.
     pub fn check(&mut self, flag: Value, kind: CheckKind, message: impl Into<String>) {
         self.state.checks.push((Check { message: message.into(), kind }, flag));
+    }
+
+    /// A check that no element is zero: here for a constant, before the launch for a host operand, else on the
+    /// device.
+    pub fn check_nonzero(
+        &mut self,
+        tensor: &Tensor,
+        dtype: DType,
+        kind: CheckKind,
+        message: &str,
+    ) -> Result<()> {
+        match tensor.source {
+            Source::Constant(number) if convert::is_zero(number, dtype) => {
+                Err(LoweringError::InvalidArgument { kind, message: message.into() })
+            }
+            Source::Constant(_) => Ok(()),
+            Source::Host(input) => {
+                let check = Check { message: message.into(), kind };
+                self.state.nonzero_params.push((HostParam { input, dtype }, check));
+                Ok(())
+            }
+            Source::Device(value) => {
+                let value = convert::convert(self.b, value, dtype)?;
+                let zero = convert::splat(self.b, value, Number::Int(0))?;
+                let is_zero = self.b.compare(value, zero, Direction::Eq)?;
+                let flag = self.any(is_zero)?;
+                self.check(flag, kind, message);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether any element of a bool value is true, as a 0-d bool.
+    pub fn any(&mut self, value: Value) -> Result<Value> {
+        let dims: Vec<i64> = (0..self.b.rank(value) as i64).collect();
+        Ok(self.b.reduce_or(value, &dims)?)
     }
 }
 

@@ -93,6 +93,17 @@ pub fn splat(b: &mut Builder, like: Value, number: Number) -> Result<Value> {
     Ok(b.broadcast_scalar(scalar, &dims)?)
 }
 
+/// Whether the number is zero once cast to `dtype`.
+pub fn is_zero(number: Number, dtype: DType) -> bool {
+    match literal(number, dtype) {
+        Literal::Bool(value) => !value,
+        Literal::I64(value) => value == 0,
+        Literal::U64(value) => value == 0,
+        Literal::F64(value) => value == 0.0,
+        Literal::Complex(re, im) => re == 0.0 && im == 0.0,
+    }
+}
+
 fn literal(number: Number, dtype: DType) -> Literal {
     let (re, im) = match number {
         Number::Bool(v) => (f64::from(u8::from(v)), 0.0),

@@ -66,6 +66,8 @@ impl LoweringError {
         match self {
             Self::Node { source, .. } => source.is_unsupported(),
             Self::Unsupported { .. } | Self::UnknownOperator => true,
+            // A dtype that the operation does not take: CPU may (and then computes it), or raises its own message.
+            Self::Builder(stablehlo::Error::ElementType { .. }) => true,
             _ => false,
         }
     }

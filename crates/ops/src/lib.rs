@@ -1,7 +1,10 @@
 //! What each ATen operator means: one table, one lowering per operator, from a graph of operators to StableHLO.
 
+mod binary;
 mod call;
+mod comparison;
 mod convert;
+mod division;
 mod dtype;
 mod elementwise;
 mod error;
@@ -10,6 +13,7 @@ mod graph;
 mod lowering;
 mod promote;
 mod registry;
+mod special;
 mod unary;
 
 pub use call::{Call, Outputs, RngState, Tensor};

@@ -66,6 +66,8 @@ pub struct Lowered {
     pub rng: Option<Rng>,
     /// Flags (0-d bool, true = failed), to be returned by the program as well.
     pub checks: Vec<(Check, Value)>,
+    /// The caller raises before it runs the program if the value of the parameter is zero.
+    pub nonzero_params: Vec<(HostParam, Check)>,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +75,7 @@ pub(crate) struct State {
     pub host_params: Vec<(HostParam, Value)>,
     pub rng: Option<Rng>,
     pub checks: Vec<(Check, Value)>,
+    pub nonzero_params: Vec<(HostParam, Check)>,
 }
 
 /// The values known so far.
@@ -119,8 +122,8 @@ pub fn lower_graph(
             Some(ValueRef::Node(node, output)) => Some(values.node(node, output)?),
         });
     }
-    let State { host_params, rng, checks } = state;
-    Ok(Lowered { outputs, host_params, rng, checks })
+    let State { host_params, rng, checks, nonzero_params } = state;
+    Ok(Lowered { outputs, host_params, rng, checks, nonzero_params })
 }
 
 fn lower_node(

@@ -48,7 +48,8 @@ impl OpDef {
 }
 
 /// One entry per family file.
-const FAMILIES: &[&[OpDef]] = &[crate::unary::OPS];
+const FAMILIES: &[&[OpDef]] =
+    &[crate::binary::OPS, crate::comparison::OPS, crate::division::OPS, crate::unary::OPS];
 
 static TABLE: LazyLock<HashMap<&'static str, &'static OpDef>> =
     LazyLock::new(|| all().map(|def| (def.name, def)).collect());

@@ -1,0 +1,242 @@
+//! Elementwise arithmetic of two tensors.
+
+use std::f64::consts::LN_2;
+
+use stablehlo::{Builder, Value};
+
+use crate::call::{Call, Outputs, Tensor};
+use crate::dtype::{Category, DType};
+use crate::elementwise::{binary, binary_rounded, broadcast, pointwise};
+use crate::error::LoweringError;
+use crate::formula::{Expr, formula};
+use crate::graph::Number;
+use crate::registry::OpDef;
+
+type Result<T> = std::result::Result<T, LoweringError>;
+
+pub const OPS: &[OpDef] = &[
+    OpDef::new("aten::add.Scalar", |c| add_scaled(c, 0, 1, |x, y| x + y)).ones(&[2]),
+    OpDef::new("aten::add.Tensor", |c| add_scaled(c, 0, 1, |x, y| x + y)).ones(&[2]),
+    OpDef::new("aten::atan2", |c| binary(c, |y, x| y.atan2(x))),
+    OpDef::new("aten::bitwise_and.Scalar", |c| binary(c, |x, y| x & y)),
+    OpDef::new("aten::bitwise_and.Scalar_Tensor", |c| binary(c, |x, y| x & y)),
+    OpDef::new("aten::bitwise_and.Tensor", |c| binary(c, |x, y| x & y)),
+    OpDef::new("aten::bitwise_left_shift.Scalar_Tensor", left_shift),
+    OpDef::new("aten::bitwise_left_shift.Tensor", left_shift),
+    OpDef::new("aten::bitwise_left_shift.Tensor_Scalar", left_shift),
+    OpDef::new("aten::bitwise_or.Scalar", |c| binary(c, |x, y| x | y)),
+    OpDef::new("aten::bitwise_or.Scalar_Tensor", |c| binary(c, |x, y| x | y)),
+    OpDef::new("aten::bitwise_or.Tensor", |c| binary(c, |x, y| x | y)),
+    OpDef::new("aten::bitwise_right_shift.Scalar_Tensor", right_shift),
+    OpDef::new("aten::bitwise_right_shift.Tensor", right_shift),
+    OpDef::new("aten::bitwise_right_shift.Tensor_Scalar", right_shift),
+    OpDef::new("aten::bitwise_xor.Scalar", |c| binary(c, |x, y| x ^ y)),
+    OpDef::new("aten::bitwise_xor.Scalar_Tensor", |c| binary(c, |x, y| x ^ y)),
+    OpDef::new("aten::bitwise_xor.Tensor", |c| binary(c, |x, y| x ^ y)),
+    OpDef::new("aten::copysign.Scalar", |c| binary(c, copysign)),
+    OpDef::new("aten::copysign.Tensor", |c| binary(c, copysign)),
+    OpDef::new("aten::fmax", fmax),
+    OpDef::new("aten::fmin", fmin),
+    OpDef::new("aten::heaviside", heaviside),
+    OpDef::new("aten::hypot", |c| binary(c, hypot)),
+    OpDef::new("aten::logaddexp", |c| binary(c, log_add_exp)),
+    OpDef::new("aten::logaddexp2", |c| binary(c, log_add_exp2)),
+    OpDef::new("aten::__lshift__.Scalar", left_shift),
+    OpDef::new("aten::__lshift__.Tensor", left_shift),
+    OpDef::new("aten::maximum", |c| binary_rounded(c, |x, y| x.max(y))),
+    OpDef::new("aten::minimum", |c| binary_rounded(c, |x, y| x.min(y))),
+    OpDef::new("aten::mul.Scalar", |c| binary(c, |x, y| x * y)),
+    OpDef::new("aten::mul.Tensor", |c| binary(c, |x, y| x * y)),
+    OpDef::new("aten::nextafter", next_after),
+    OpDef::new("aten::pow.Scalar", |c| binary_rounded(c, |x, y| x.pow(y))),
+    OpDef::new("aten::pow.Tensor_Scalar", pow_tensor_scalar).attributes(&[1]),
+    OpDef::new("aten::pow.Tensor_Tensor", |c| binary_rounded(c, |x, y| x.pow(y))),
+    OpDef::new("aten::__rshift__.Scalar", right_shift),
+    OpDef::new("aten::__rshift__.Tensor", right_shift),
+    OpDef::new("aten::rsub.Scalar", |c| add_scaled(c, 1, 0, |x, y| x - y)).ones(&[2]),
+    OpDef::new("aten::rsub.Tensor", |c| add_scaled(c, 1, 0, |x, y| x - y)).ones(&[2]),
+    OpDef::new("aten::special_xlog1py", |c| binary_rounded(c, |x, y| x_times(x, y, y.log1p()))),
+    OpDef::new("aten::special_xlog1py.other_scalar", |c| binary_rounded(c, |x, y| x_times(x, y, y.log1p()))),
+    OpDef::new("aten::special_xlog1py.self_scalar", |c| binary_rounded(c, |x, y| x_times(x, y, y.log1p()))),
+    OpDef::new("aten::special_zeta", |c| binary_rounded(c, zeta)),
+    OpDef::new("aten::special_zeta.other_scalar", |c| binary_rounded(c, zeta)),
+    OpDef::new("aten::special_zeta.self_scalar", |c| binary_rounded(c, zeta)),
+    OpDef::new("aten::sub.Scalar", |c| add_scaled(c, 0, 1, |x, y| x - y)).ones(&[2]),
+    OpDef::new("aten::sub.Tensor", |c| add_scaled(c, 0, 1, |x, y| x - y)).ones(&[2]),
+    OpDef::new("aten::xlogy.OutScalar_Other", |c| binary_rounded(c, |x, y| x_times(x, y, y.log())))
+        .composite(),
+    OpDef::new("aten::xlogy.Scalar_Other", |c| binary_rounded(c, |x, y| x_times(x, y, y.log()))),
+    OpDef::new("aten::xlogy.Scalar_Self", |c| binary_rounded(c, |x, y| x_times(x, y, y.log()))),
+    OpDef::new("aten::xlogy.Tensor", |c| binary_rounded(c, |x, y| x_times(x, y, y.log()))),
+    OpDef::new("prims::mul", |c| binary(c, |x, y| x * y)).composite(),
+];
+
+/// base ± alpha * scaled, with alpha at position 2.
+fn add_scaled(
+    c: &mut Call<'_>,
+    base: usize,
+    scaled: usize,
+    build: impl for<'f> FnOnce(Expr<'f>, Expr<'f>) -> Expr<'f>,
+) -> Result<Outputs> {
+    let (x, y) = (c.tensor(base)?, c.tensor(scaled)?);
+    let dtype = c.out(0)?.dtype.opmath();
+    if c.is_one(2) {
+        return pointwise(c, dtype, [&x, &y], |[x, y]| build(x, y));
+    }
+    let alpha = c.tensor(2)?;
+    pointwise(c, dtype, [&x, &y, &alpha], |[x, y, alpha]| build(x, y * alpha))
+}
+
+/// Shift amounts that are negative or reach the width give 0, as XLA has it for amounts read as unsigned.
+fn left_shift(c: &mut Call<'_>) -> Result<Outputs> {
+    binary(c, |x, y| x.apply2(y, Builder::shift_left))
+}
+
+fn right_shift(c: &mut Call<'_>) -> Result<Outputs> {
+    if c.out(0)?.dtype.is_unsigned() {
+        return binary(c, |x, y| x.apply2(y, Builder::shift_right_logical));
+    }
+    binary(c, |x, y| x.apply2(y, Builder::shift_right_arithmetic))
+}
+
+/// |x| with the sign bit of y, that of -0 and NaN included.
+fn copysign<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
+    let negative = y.emit(|b, y| {
+        let bits = signed_bits(b, y)?;
+        formula(b, [bits], |[bits]| bits.lt(bits.splat_int(0)))
+    });
+    negative.select(-x.abs(), x.abs())
+}
+
+/// The bit patterns of floats as signed integers of their width.
+pub fn signed_bits(b: &mut Builder, x: Value) -> Result<Value> {
+    let integer = match b.elem(x).size_bits() {
+        8 => DType::Int8,
+        16 => DType::Int16,
+        32 => DType::Int32,
+        _ => DType::Int64,
+    };
+    Ok(b.bitcast_convert(x, integer.element_type())?)
+}
+
+fn fmax(c: &mut Call<'_>) -> Result<Outputs> {
+    if !c.out(0)?.dtype.is_float() {
+        return binary_rounded(c, |x, y| x.max(y));
+    }
+    binary_rounded(c, |x, y| x.is_nan().select(y, y.is_nan().select(x, x.max(y))))
+}
+
+fn fmin(c: &mut Call<'_>) -> Result<Outputs> {
+    if !c.out(0)?.dtype.is_float() {
+        return binary_rounded(c, |x, y| x.min(y));
+    }
+    binary_rounded(c, |x, y| x.is_nan().select(y, y.is_nan().select(x, x.min(y))))
+}
+
+fn heaviside(c: &mut Call<'_>) -> Result<Outputs> {
+    let dtype = c.out(0)?.dtype;
+    binary(c, |x, y| {
+        let zero = x.splat_int(0);
+        x.eq(zero).select(y, x.gt(zero).to(dtype.opmath()))
+    })
+}
+
+/// Infinity wins over NaN.
+fn hypot<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
+    let (x, y) = (x.abs(), y.abs());
+    let (large, small) = (x.max(y), x.min(y));
+    let ratio = small / large;
+    let root = large * (1.0 + ratio * ratio).sqrt();
+    let finite = large.eq(x.splat(0.0)).select(large, root);
+    (x.is_inf() | y.is_inf()).select(x.splat(f64::INFINITY), finite)
+}
+
+fn log_add_exp<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
+    let sum = x.max(y) + (-(x - y).abs()).exp().log1p();
+    (x.eq(y) & x.is_inf()).select(x, sum)
+}
+
+fn log_add_exp2<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
+    let sum = x.max(y) + (-(x - y).abs() * LN_2).exp().log1p() / LN_2;
+    (x.eq(y) & x.is_inf()).select(x, sum)
+}
+
+/// x * f(y), 0 where x is 0, NaN where y is NaN.
+fn x_times<'f>(x: Expr<'f>, y: Expr<'f>, of_y: Expr<'f>) -> Expr<'f> {
+    let product = x.eq(x.splat(0.0)).select(x.splat(0.0), x * of_y);
+    y.is_nan().select(y, product)
+}
+
+fn zeta<'f>(x: Expr<'f>, q: Expr<'f>) -> Expr<'f> {
+    x.apply2(q, Builder::zeta)
+}
+
+/// Steps through the bit patterns, so that every float type works.
+fn next_after(c: &mut Call<'_>) -> Result<Outputs> {
+    let (x, y) = (c.tensor(0)?, c.tensor(1)?);
+    let out = c.out(0)?.clone();
+    let [x, y] = broadcast(c, out.dtype, [&x, &y], &out.sizes)?;
+    let bits = signed_bits(c.b, x)?;
+    let integer = crate::convert::dtype_of(c.b, bits)?;
+    // A zero becomes the least subnormal with the sign of y.
+    let sign_bit = match integer {
+        DType::Int16 => i64::from(i16::MIN),
+        DType::Int32 => i64::from(i32::MIN),
+        _ => i64::MIN,
+    };
+    let value = formula(c.b, [x, y, bits], |[x, y, bits]| {
+        let zero = x.splat(0.0);
+        let up = x.lt(y);
+        let away = bits.splat_int(1);
+        let grow = up.select(x.gt(zero), x.lt(zero));
+        let step = grow.select(bits + away, bits - away);
+        let from_zero = up.select(away, bits.splat_int(sign_bit) + away);
+        let next = x.eq(zero).select(from_zero, step);
+        let next = next.emit(|b, v| Ok(b.bitcast_convert(v, out.dtype.element_type())?));
+        let moved = x.eq(y).select(y, next);
+        x.is_nan().select(x, y.is_nan().select(y, moved))
+    })?;
+    Ok(value.into())
+}
+
+/// aten::pow.Tensor_Scalar: the exponents that CPU computes without `pow`.
+fn pow_tensor_scalar(c: &mut Call<'_>) -> Result<Outputs> {
+    let (x, exponent) = (c.tensor(0)?, c.number(1)?);
+    let out = c.out(0)?.clone();
+    let dtype = out.dtype.opmath();
+    let real = match exponent {
+        Number::Bool(v) => f64::from(u8::from(v)),
+        Number::Int(v) => v as f64,
+        Number::Float(v) => v,
+        Number::Complex(re, im) if im == 0.0 => re,
+        Number::Complex(..) => f64::NAN,
+    };
+    if real == 0.0 {
+        return Ok(c.full(Number::Int(1), out.dtype, &out.sizes)?.into());
+    }
+    if out.dtype.category() != Category::Float {
+        return match real {
+            1.0 => Ok(c.value(&x, out.dtype)?.into()),
+            2.0 => pointwise(c, dtype, [&x], |[x]| x * x),
+            3.0 => pointwise(c, dtype, [&x], |[x]| x * x * x),
+            _ => power(c, &x, exponent, out.dtype),
+        };
+    }
+    match real {
+        1.0 => Ok(c.value(&x, out.dtype)?.into()),
+        2.0 => pointwise(c, dtype, [&x], |[x]| x * x),
+        3.0 => pointwise(c, dtype, [&x], |[x]| x * x * x),
+        0.5 => pointwise(c, dtype, [&x], |[x]| x.sqrt()),
+        -0.5 => pointwise(c, dtype, [&x], |[x]| x.rsqrt()),
+        -1.0 => pointwise(c, dtype, [&x], |[x]| 1.0 / x),
+        -2.0 => pointwise(c, dtype, [&x], |[x]| 1.0 / (x * x)),
+        _ => power(c, &x, exponent, out.dtype),
+    }
+}
+
+fn power(c: &mut Call<'_>, x: &Tensor, exponent: Number, dtype: DType) -> Result<Outputs> {
+    let exponent = c.full(exponent, dtype.opmath(), &x.sizes)?;
+    let x = c.value(x, dtype.opmath())?;
+    let value = c.b.power(x, exponent)?;
+    Ok(c.convert(value, dtype)?.into())
+}
