@@ -93,6 +93,11 @@ fn find_torch(root: &Path) -> Result<Torch> {
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
         return Err(format!("cannot read torch's version {version:?}\n{advice}").into());
     };
+    if !Path::new(python_include).join("Python.h").exists() {
+        return Err(
+            format!("{python_include}/Python.h is missing. On Debian: apt-get install python3-dev").into()
+        );
+    }
     Ok(Torch { root: torch_root.into(), major, minor, python_include: python_include.into() })
 }
 
@@ -116,6 +121,9 @@ fn compiler(torch: &Torch) -> cc::Build {
         .warnings(true)
         .flag("-fvisibility=hidden")
         .flag("-fvisibility-inlines-hidden")
+        // pybind11's own way of taking the GIL reads CPython's thread state, whose layout changes between the Python
+        // versions that one abi3 wheel serves; this one asks PyGILState_Ensure.
+        .define("PYBIND11_SIMPLE_GIL_MANAGEMENT", None)
         .cargo_metadata(false);
     // -isystem: warnings inside PyTorch's headers are not ours to fix.
     for include in [
