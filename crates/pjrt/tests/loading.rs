@@ -1,0 +1,67 @@
+//! Loading what is a plugin and what is not.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pjrt::{Client, Error, OptionValue, Plugin};
+
+#[test]
+fn a_plugin_is_loaded_once() {
+    let (first, second) = (support::plugin(), support::plugin());
+    assert!(Arc::ptr_eq(&first, &second));
+    assert_eq!(first.path(), support::plugin_path().canonicalize().unwrap());
+}
+
+#[test]
+fn a_missing_file() {
+    let error = Plugin::load(Path::new("/nowhere/plugin.so")).unwrap_err();
+    assert!(matches!(error, Error::PluginMissing { .. }));
+    assert_eq!(error.to_string(), "PJRT plugin /nowhere/plugin.so does not exist");
+}
+
+#[test]
+fn a_directory_or_text_file() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(matches!(Plugin::load(directory.path()), Err(Error::NotAPlugin { .. })));
+    let file = directory.path().join("plugin.so");
+    std::fs::write(&file, "not a library").unwrap();
+    let error = Plugin::load(&file).unwrap_err();
+    assert!(
+        matches!(&error, Error::PluginLoad { message, .. } if message.contains("ELF") || message.contains("short")),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_library_that_is_no_plugin() {
+    let libm = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6"]
+        .into_iter()
+        .map(Path::new)
+        .find(|path| path.exists())
+        .expect("a C library");
+    let error = Plugin::load(libm).unwrap_err();
+    assert!(error.to_string().ends_with("is not a PJRT plugin: it does not export GetPjrtApi"), "{error}");
+}
+
+#[test]
+fn clients_come_and_go() {
+    for count in [1, 3] {
+        let client =
+            Client::create(&support::plugin(), &[("cpu_device_count", OptionValue::Int(count))]).unwrap();
+        assert_eq!(client.devices().len(), count as usize);
+        let device = client.devices()[0].clone();
+        drop(client);
+        assert!(!device.debug_string().is_empty());
+    }
+}
+
+#[test]
+fn a_wrong_kind_of_option_is_an_error() {
+    let options = [("cpu_device_count", OptionValue::Str("many".into()))];
+    let error = Client::create(&support::plugin(), &options).unwrap_err();
+    assert!(error.code().is_some(), "{error}");
+}
