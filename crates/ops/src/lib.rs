@@ -11,10 +11,12 @@ mod error;
 mod formula;
 mod graph;
 mod lowering;
+mod movement;
 mod promote;
 mod registry;
 mod special;
 mod unary;
+mod views;
 
 pub use call::{Call, Outputs, RngState, Tensor};
 pub use dtype::{Category, DType};

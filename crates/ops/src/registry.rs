@@ -48,8 +48,14 @@ impl OpDef {
 }
 
 /// One entry per family file.
-const FAMILIES: &[&[OpDef]] =
-    &[crate::binary::OPS, crate::comparison::OPS, crate::division::OPS, crate::unary::OPS];
+const FAMILIES: &[&[OpDef]] = &[
+    crate::binary::OPS,
+    crate::comparison::OPS,
+    crate::division::OPS,
+    crate::movement::OPS,
+    crate::unary::OPS,
+    crate::views::OPS,
+];
 
 static TABLE: LazyLock<HashMap<&'static str, &'static OpDef>> =
     LazyLock::new(|| all().map(|def| (def.name, def)).collect());

@@ -181,7 +181,7 @@ pub fn slice_bounds(start: Option<i64>, end: Option<i64>, size: i64) -> (i64, i6
 
 fn slice(c: &mut Call<'_>) -> Result<Outputs> {
     let value = operand(c)?;
-    let dim = wrap_dim(c.opt_int(1)?.unwrap_or(0), c.b.rank(value))?;
+    let dim = sized_dim(c.opt_int(1)?.unwrap_or(0), c.b.rank(value))?;
     let (start, end) = slice_bounds(c.opt_int(2)?, c.opt_int(3)?, c.b.dims(value)[dim]);
     let step = c.opt_int(4)?.unwrap_or(1);
     Ok(slice_dim(c.b, value, dim, start, end, step)?.into())
@@ -203,14 +203,14 @@ pub fn wrap_index(index: i64, dim: usize, sizes: &[i64]) -> Result<i64> {
 
 fn select(c: &mut Call<'_>) -> Result<Outputs> {
     let value = operand(c)?;
-    let dim = wrap_dim(c.int(1)?, c.b.rank(value))?;
+    let dim = sized_dim(c.int(1)?, c.b.rank(value))?;
     let index = wrap_index(c.int(2)?, dim, c.b.dims(value))?;
     Ok(take_one(c.b, value, dim, index)?.into())
 }
 
 fn narrow(c: &mut Call<'_>) -> Result<Outputs> {
     let value = operand(c)?;
-    let dim = wrap_dim(c.int(1)?, c.b.rank(value))?;
+    let dim = sized_dim(c.int(1)?, c.b.rank(value))?;
     let start = c.int(2)?;
     let start = if start < 0 { start + c.b.dims(value)[dim] } else { start };
     let length = c.out(0)?.sizes[dim];
@@ -220,10 +220,10 @@ fn narrow(c: &mut Call<'_>) -> Result<Outputs> {
 /// Consecutive parts along the last argument; the sizes of the parts are those of the outputs.
 fn split(c: &mut Call<'_>) -> Result<Outputs> {
     let value = operand(c)?;
-    let dim = wrap_dim(c.opt_int(2)?.unwrap_or(0), c.b.rank(value))?;
-    let mut parts = Vec::with_capacity(c.out_count());
+    let dim = sized_dim(c.opt_int(2)?.unwrap_or(0), c.b.rank(value))?;
+    let mut parts = Vec::with_capacity(c.outputs());
     let mut start = 0;
-    for k in 0..c.out_count() {
+    for k in 0..c.outputs() {
         let end = start + c.out(k)?.sizes[dim];
         parts.push(slice_dim(c.b, value, dim, start, end, 1)?);
         start = end;
@@ -233,7 +233,7 @@ fn split(c: &mut Call<'_>) -> Result<Outputs> {
 
 fn unbind(c: &mut Call<'_>) -> Result<Outputs> {
     let value = operand(c)?;
-    let dim = wrap_dim(c.opt_int(1)?.unwrap_or(0), c.b.rank(value))?;
+    let dim = sized_dim(c.opt_int(1)?.unwrap_or(0), c.b.rank(value))?;
     let parts: Result<Vec<Value>> =
         (0..c.b.dims(value)[dim]).map(|index| take_one(c.b, value, dim, index)).collect();
     Ok(parts?.into())
@@ -277,6 +277,14 @@ pub fn take_diagonal(b: &mut Builder, x: Value, offset: i64, first: usize, secon
     let column = take_one(b, rows, rank - 1, 0)?;
     let last = slice_dim(b, flat, rank - 2, n * n - 1, n * n, 1)?;
     Ok(b.concatenate(&[column, last], rank as i64 - 2)?)
+}
+
+/// A dimension counted from 0, which must exist.
+pub fn sized_dim(dim: i64, rank: usize) -> Result<usize> {
+    if rank == 0 {
+        return Err(LoweringError::invalid("this operator cannot be applied to a 0-dim tensor"));
+    }
+    wrap_dim(dim, rank)
 }
 
 pub fn identity(rank: usize) -> Dims {
