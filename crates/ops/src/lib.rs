@@ -11,10 +11,14 @@ mod error;
 mod formula;
 mod graph;
 mod lowering;
+mod matmul;
 mod movement;
+mod normalization;
 mod promote;
 mod registry;
+mod softmax;
 mod special;
+mod statistics;
 mod unary;
 mod views;
 

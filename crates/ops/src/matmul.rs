@@ -49,13 +49,7 @@ pub fn precision(c: &Call<'_>, dtype: DType) -> stablehlo::Precision {
 }
 
 /// `lhs @ rhs` of operands in `dtype`, with the result in `result`.
-pub fn contract(
-    c: &mut Call<'_>,
-    lhs: Value,
-    rhs: Value,
-    how: &Contraction,
-    result: DType,
-) -> Result<Value> {
+pub fn contract(c: &mut Call<'_>, lhs: Value, rhs: Value, how: &Contraction, result: DType) -> Result<Value> {
     let dtype = DType::from_element_type(c.b.elem(lhs)).unwrap_or(result);
     let precision = precision(c, dtype);
     let dims = DotDimensionNumbers::new(how.batch, how.batch, how.lhs, how.rhs);

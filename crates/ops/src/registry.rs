@@ -52,7 +52,10 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::binary::OPS,
     crate::comparison::OPS,
     crate::division::OPS,
+    crate::matmul::OPS,
     crate::movement::OPS,
+    crate::normalization::OPS,
+    crate::softmax::OPS,
     crate::unary::OPS,
     crate::views::OPS,
 ];
