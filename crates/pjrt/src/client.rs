@@ -218,8 +218,16 @@ struct ClientInner {
 }
 
 impl Client {
-    /// Starts the plugin's client, with its threads. Options are the plugin's own, such as `cpu_device_count`.
+    /// Starts the plugin's client, with its threads. Options are the plugin's own, such as `cpu_device_count`; a value
+    /// of the wrong kind may end the process.
     pub fn create(plugin: &Arc<Plugin>, options: &[(&str, OptionValue)]) -> Result<Client> {
+        for (name, value) in options {
+            // The CPU plugins throw a C++ exception, which ends the process, on a value of another kind.
+            if *name == "cpu_device_count" && !matches!(value, OptionValue::Int(1..)) {
+                let name = (*name).to_owned();
+                return Err(Error::ClientOption { name, expected: "a positive integer" });
+            }
+        }
         let named = NamedValues::new(options);
         let mut args = PJRT_Client_Create_Args {
             create_options: named.as_ptr(),

@@ -7,6 +7,14 @@ use prost::Message;
 use crate::error::{Error, Result};
 use crate::options::OptionValue;
 
+/// What the environment variable `XLA_FLAGS` must contain when a CPU plugin is loaded. XLA's newer fusion emitters end
+/// the process on some transformer programs (`computation_partitioner.cc`, `operand_maps.size() == 1`).
+///
+/// It cannot be a compile option: overrides cannot set entries of a map, and `debug_options` in the proto would replace
+/// every default. Up to API 0.106 the override `xla_cpu_use_fusion_emitters = false` turns all fusion emitters off;
+/// 0.115 no longer has it.
+pub const XLA_FLAGS_FOR_CPU: &str = "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters=true";
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileOptions {
     /// One program for one device that may be any addressable device, named at each execution.
@@ -18,10 +26,9 @@ pub struct CompileOptions {
     pub use_shardy_partitioner: bool,
     /// Device ids, replica major (`[replica][partition]`); empty lets the plugin choose.
     pub device_assignment: Vec<i64>,
-    /// XLA debug options by name, such as `xla_backend_optimization_level`. A plugin refuses unknown names.
+    /// XLA debug options by name, such as `xla_backend_optimization_level`. A plugin refuses unknown names, and the
+    /// map `xla_backend_extra_options` (see [`XLA_FLAGS_FOR_CPU`]).
     pub overrides: BTreeMap<String, OptionValue>,
-    /// Entries for `xla_backend_extra_options`, which a back end interprets by itself.
-    pub xla_backend_extra: BTreeMap<String, String>,
 }
 
 impl Default for CompileOptions {
@@ -34,7 +41,6 @@ impl Default for CompileOptions {
             use_shardy_partitioner: false,
             device_assignment: Vec::new(),
             overrides: BTreeMap::new(),
-            xla_backend_extra: BTreeMap::new(),
         }
     }
 }
@@ -62,12 +68,6 @@ impl CompileOptions {
                 OptionValue::IntList(_) => return Err(Error::OverrideKind { name: name.clone() }),
             };
             overrides.insert(name.clone(), proto::OptionOverride { value: Some(value) });
-        }
-        if !self.xla_backend_extra.is_empty() {
-            let joined: Vec<String> =
-                self.xla_backend_extra.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            let value = Some(proto::Value::Str(joined.join(",")));
-            overrides.insert("xla_backend_extra_options".to_owned(), proto::OptionOverride { value });
         }
         let device_assignment = (!self.device_assignment.is_empty()).then(|| proto::DeviceAssignment {
             replica_count: self.num_replicas as i32,

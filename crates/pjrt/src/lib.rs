@@ -22,7 +22,7 @@ pub mod discovery;
 
 pub use buffer::{Buffer, Dims, HostRegion, HostSource};
 pub use client::{Client, Device, MemoryStats};
-pub use compile_options::CompileOptions;
+pub use compile_options::{CompileOptions, XLA_FLAGS_FOR_CPU};
 pub use element_type::ElementType;
 pub use error::{Code, Error, Result};
 pub use event::Event;

@@ -215,10 +215,7 @@ fn bad_programs_and_options_are_errors() {
 
 #[test]
 fn compile_options_reach_the_compiler() {
-    let options = CompileOptions {
-        xla_backend_extra: [("xla_cpu_disable_new_fusion_emitters".to_owned(), "true".to_owned())].into(),
-        ..CompileOptions::portable().with_override("xla_backend_optimization_level", 0)
-    };
+    let options = CompileOptions::portable().with_override("xla_backend_optimization_level", 0);
     let executable = client().compile(&add("4x", ""), &options).unwrap();
     let a = upload(&[1.; 4], &[4]);
     assert_eq!(download(&run(&executable, &[&a, &a]).unwrap()[0]), [2.; 4]);
