@@ -57,6 +57,14 @@ def _decode(argument, values):
     return payload[0]
 
 
+def call(op: torch._ops.OpOverload, args: Sequence):
+    """`op` with arguments by schema position, keyword-only ones included."""
+    filled = _graph_encoding.bind(op, args, {})
+    pairs = list(zip(op._schema.arguments, filled, strict=True))
+    positional = [value for argument, value in pairs if not argument.kwarg_only]
+    return op(*positional, **{argument.name: value for argument, value in pairs if argument.kwarg_only})
+
+
 def for_core(op: torch._ops.OpOverload, args: Sequence) -> tuple[list, list[torch.Tensor]]:
     """The arguments as the core gives them to `trace`, and the tensors among them."""
     tensors: list[torch.Tensor] = []

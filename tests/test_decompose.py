@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from graph_replay import for_core, replay
+from graph_replay import call, for_core, replay
 from torch_pjrt import _decompose
 from torch_pjrt._graph_encoding import Untraceable, find_operator
 
@@ -93,7 +93,6 @@ CASES = [
     ("aten::baddbmm.default", [torch.randn(2, 3, 5), torch.randn(2, 3, 4), torch.randn(2, 4, 5)]),
     ("aten::addr.default", [M, torch.randn(5), torch.randn(7)]),
     ("aten::cross_entropy_loss.default", [M, LABELS, None, 1, -100, 0.1]),
-    ("aten::logcumsumexp.default", [M, 1]),
     ("aten::nan_to_num.default", [torch.tensor([float("nan"), float("inf"), 1.0]), None, None, None]),
     ("aten::heaviside.default", [M, torch.tensor(0.5)]),
     ("aten::xlogy.Tensor", [M.abs(), M.abs()]),
@@ -122,7 +121,6 @@ CASES = [
     ("aten::cosine_similarity.default", [M, M.flip(0), 1]),
     ("aten::kl_div.default", [M, M.softmax(1), 1]),
     ("aten::isin.Tensor_Tensor", [LABELS, torch.tensor([1, 2])]),
-    ("aten::unravel_index.default", [LABELS, [2, 4]]),
     ("aten::block_diag.default", [[torch.ones(2, 3), torch.ones(1, 2)]]),
     ("aten::bitwise_and.Scalar", [LABELS, 1]),
     ("aten::_foreach_addcdiv.Scalar", [[M, X], [M, X], [M.abs() + 1, X.abs() + 1], 0.5]),
@@ -139,7 +137,7 @@ def check(op: str, args, rtol: float = 2e-5, atol: float = 2e-5) -> tuple:
     given, tensors = for_core(overload, args)
     graph = _decompose.trace_call(op, given, NATIVE)
     got = replay(graph, tensors)
-    want = _decompose._flatten(overload(*args))
+    want = _decompose._flatten(call(overload, args))
     assert len(got) == len(want)
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=rtol, atol=atol, equal_nan=True)
@@ -170,7 +168,7 @@ def trace_function(function, *tensors):
             recorder.add_input(meta, slot)
         with recorder, _decompose._KeepConstants():
             results = function(*metas)
-        outputs = [recorder.read(item) for item in _decompose._flatten(results)]
+        outputs = [recorder.result(item) for item in _decompose._flatten(results)]
     return _decompose._without_dead_nodes(recorder.inputs, recorder.nodes, outputs)
 
 

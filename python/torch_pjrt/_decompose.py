@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -72,6 +72,7 @@ _OVERWRITES = {
     _aten.new_full.default,
     _aten.new_ones.default,
 }
+_SAME_VIEWS = {_aten.detach.default, _aten.alias.default}
 # The value does not change.
 _IDENTITIES = {_aten.lift_fresh.default, _aten.lift_fresh_copy.default, _aten.resolve_conj.default, _aten.resolve_neg.default}
 
@@ -118,7 +119,9 @@ class Recorder(TorchDispatchMode):
         self._values: dict[int, _Value] = {}
         self._storages: dict[int, _Storage] = {}
         self._nesting: dict[torch._ops.OpOverload, int] = {}
-        self._shadows: dict[int, torch.Tensor] = {}
+        self._stand_ins: dict[int, torch.Tensor] = {}  # by id of the tensor with data
+        self._constants: dict[int, torch.Tensor] = {}  # by id of the stand-in
+        self._kept: list[torch.Tensor] = []  # so that no id is used again
 
     # Values ------------------------------------------------------------------------------------------------------
 
@@ -139,31 +142,43 @@ class Recorder(TorchDispatchMode):
     def _lookup(self, tensor: torch.Tensor) -> _Value:
         value = self._values.get(id(tensor))
         if value is None:
-            if tensor.device.type != "cpu":
-                raise Untraceable(f"a {tensor.device} tensor from outside the operator was read")
-            value = self._constant(tensor)
+            raise Untraceable(f"a {tensor.device} tensor from outside the operator was read")
         return value
 
-    def _constant(self, tensor: torch.Tensor) -> _Value:
-        dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
-        data = dense.reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
-        self.inputs.append(("constant", data, meta_of(dense)))
-        return self._bind(tensor, (-1, len(self.inputs) - 1))
+    def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The meta tensor that stands for a tensor with data: a constant input of the graph."""
+        stand_in = self._stand_ins.get(id(tensor))
+        if stand_in is None:
+            if tensor.device.type != "cpu":
+                raise Untraceable(f"a {tensor.device} tensor from outside the operator was read")
+            dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+            data = dense.reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
+            self.inputs.append(("constant", data, meta_of(dense)))
+            stand_in = torch.empty(dense.shape, dtype=dense.dtype, device=_META)
+            self._bind(stand_in, (-1, len(self.inputs) - 1))
+            self._constants[id(stand_in)] = dense
+            self._stand_ins[id(tensor)] = stand_in
+            self._kept.append(tensor)
+        return stand_in
 
     def read(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Where the current value of `tensor` is in the graph."""
         value = self._lookup(tensor)
         if value.version == value.storage.version and value.ref is not None:
             return value.ref
+        if not value.storage.written:
+            raise Untraceable("memory was read that the decomposition had not written")
         if value.parent is None:
-            if not value.storage.written:
-                raise Untraceable("memory was read that the decomposition had not written")
             raise Untraceable("a tensor lost its value while its storage was written")
         # A view of something that was written after it was made: make it again.
         fresh = self._call(value.op, (self._snapshot(value.parent), *value.arguments[0]), value.arguments[1])
         value.ref = self.read(_flatten(fresh)[value.output])
         value.version = value.storage.version
         return value.ref
+
+    def result(self, tensor: torch.Tensor) -> tuple[int, int]:
+        """`read`, for what the traced function returned: a constant may be among it."""
+        return self.read(self._on_meta(tensor))
 
     def _snapshot(self, tensor: torch.Tensor) -> torch.Tensor:
         """A new tensor that holds the value that `tensor` has now."""
@@ -186,11 +201,10 @@ class Recorder(TorchDispatchMode):
             parent = self._lookup(value.parent)
             if not parent.storage.written:
                 self._allocate(parent)
+            before = self._snapshot(value.parent)
+            arguments = bind(value.op, (None, *value.arguments[0]), value.arguments[1])
             with self:
-                arguments = bind(value.op, (None, *value.arguments[0]), value.arguments[1])
-                new = functional_forms.undo_view(
-                    value.op, self._snapshot(value.parent), new, arguments, value.output
-                )
+                new = functional_forms.undo_view(value.op, before, new, arguments, value.output)
             value = parent
         storage = value.storage
         storage.version += 1
@@ -216,7 +230,13 @@ class Recorder(TorchDispatchMode):
         self, func: torch._ops.OpOverload, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Record or take apart one operator."""
-        return self._run(func, args, kwargs or {})
+        args, kwargs = tree_map(self._on_meta, (args, kwargs or {}))
+        return self._run(func, args, kwargs)
+
+    def _on_meta(self, item: Any) -> Any:
+        if isinstance(item, torch.Tensor) and item.device.type != "meta":
+            return self._constant(item)
+        return _META if isinstance(item, torch.device) else item
 
     def _call(self, func: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         with self:
@@ -231,11 +251,18 @@ class Recorder(TorchDispatchMode):
             return self._host_value(args[0])
         if func in (_aten._conj.default, _aten._neg_view.default):
             # The result is a view with a bit set; its value is computed at once, a write through it is refused.
-            physical = _aten._conj_physical.default if func is _aten._conj.default else _aten.neg.default
+            physical = _aten.conj_physical.default if func is _aten._conj.default else _aten.neg.default
             value = self._call(physical, (args[0],), {})
-            result = func(self._on_meta(args[0]))
+            result = func(args[0])
             self._bind(result, self.read(value), parent=args[0], op=func, arguments=((), {}))
             return result
+        if func in _SAME_VIEWS:
+            result = func(args[0])
+            same = self._lookup(args[0])
+            self._bind(result, same.ref, parent=args[0], op=func, arguments=((), {})).version = same.version
+            return result
+        if func is _aten.as_strided.default:
+            args, kwargs = self._from_base(args[0], *bind(func, args, kwargs)[1:]), {}
         if func in _ALLOCATES:
             return self._allocation(func, args, kwargs)
         if torch.Tag.inplace_view in func.tags:
@@ -247,32 +274,28 @@ class Recorder(TorchDispatchMode):
         return self._decompose(func, args, kwargs)
 
     def _host_value(self, tensor: torch.Tensor) -> Any:
-        if tensor.device.type == "cpu" and self._storages.get(tensor.untyped_storage()._cdata, _Storage()).version == 0:
-            return _aten._local_scalar_dense.default(tensor)
-        raise Untraceable("the operator needs the value of a tensor on the host (data dependent)")
-
-    def _on_meta(self, tree: Any) -> Any:
-        """The arguments with CPU constants replaced by meta tensors."""
-
-        def convert(item: Any) -> Any:
-            if not isinstance(item, torch.Tensor) or item.device.type == "meta":
-                return _META if isinstance(item, torch.device) else item
-            shadow = self._shadows.get(id(item))
-            if shadow is None:
-                shadow = torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device=_META)
-                self._shadows[id(item)] = shadow
-                self._lookup(item)  # keeps `item` alive, so that its id stays its own
-            return shadow
-
-        return tree_map(convert, tree)
+        constant = self._constants.get(id(tensor))
+        if constant is None or self._lookup(tensor).storage.version:
+            raise Untraceable("the operator needs the value of a tensor on the host (data dependent)")
+        return constant.item()
 
     def _evaluate(self, func: torch._ops.OpOverload, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Run the operator on meta tensors, for the form of its results."""
-        args, kwargs = self._on_meta(args), self._on_meta(kwargs)
         if any(argument.name == "device" for argument in func._schema.arguments):
             kwargs = {**kwargs, "device": _META}
         kwargs.pop("generator", None)
         return func(*args, **kwargs)
+
+    def _from_base(self, tensor: torch.Tensor, sizes: Any, strides: Any, offset: int | None) -> tuple:
+        """`as_strided` addresses memory, not the logical tensor: it is recorded on the tensor that owns the memory."""
+        offset = tensor.storage_offset() if offset is None else offset
+        value = self._lookup(tensor)
+        while value.parent is not None:
+            value = self._lookup(value.parent)
+        base = value.tensor
+        if not base.is_contiguous() or base.storage_offset() or base.dtype != tensor.dtype:
+            raise Untraceable("as_strided on memory that is not row-major", ["aten::as_strided.default"])
+        return base, sizes, strides, offset
 
     def _allocation(self, func: torch._ops.OpOverload, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor:
         result = self._evaluate(func, args, kwargs)
@@ -306,7 +329,7 @@ class Recorder(TorchDispatchMode):
             if item is None:
                 continue
             ref = None if pending else (len(self.nodes) - 1, output)
-            if view and args[0].device.type == "meta":
+            if view:
                 self._bind(item, ref, parent=args[0], op=func, arguments=(args[1:], kwargs), output=output)
             else:
                 self._bind(item, ref)
@@ -314,6 +337,9 @@ class Recorder(TorchDispatchMode):
 
     def _run_write(self, func: torch._ops.OpOverload, args: tuple, kwargs: dict[str, Any]) -> Any:
         """An operator that writes to arguments: the functional form, then its results as their new values."""
+        if func is torch.ops.prims.copy_to.default:
+            self._assign(*args)
+            return args[0]
         functional = functional_forms.functional_form(func)
         if functional is None:
             raise Untraceable(
@@ -334,21 +360,27 @@ class Recorder(TorchDispatchMode):
         results = [item for item in _flatten(self._call(functional, positional, keywords)) if item is not None]
         fresh = results[: len(results) - len(targets)]
         for target, new in zip(targets, results[len(fresh) :], strict=True):
-            if new.dtype != target.dtype:
-                new = self._call(_aten._to_copy.default, (new,), {"dtype": target.dtype})
-            if new.shape != target.shape:
-                new = self._call(_aten.expand.default, (new, list(target.shape)), {})
-            self._write(target, new)
-        return self._returned(func, values if not keywords else bind(func, args, kwargs), args, kwargs, fresh)
+            self._assign(target, new)
+        return self._returned(func, args, kwargs, fresh)
 
-    def _returned(self, func, values, args, kwargs, fresh) -> Any:
+    def _assign(self, target: torch.Tensor, new: torch.Tensor) -> None:
+        if new.dtype != target.dtype:
+            new = self._call(_aten._to_copy.default, (new,), {"dtype": target.dtype})
+        if new.shape != target.shape:
+            new = self._call(_aten.expand.default, (new, list(target.shape)), {})
+        self._write(target, new)
+
+    def _returned(
+        self, func: torch._ops.OpOverload, args: tuple, kwargs: dict[str, Any], fresh: Sequence[torch.Tensor]
+    ) -> Any:
         """What `func` returns: written arguments themselves, and fresh results in their places."""
         by_position = bind(func, args, kwargs)
-        written = [by_position[position] for position in functional_forms.written_arguments(func)]
-        results, fresh, written = [], list(fresh), list(written)
-        for declared in func._schema.returns:
-            is_written = declared.alias_info is not None and declared.alias_info.is_write
-            results.append(written.pop(0) if is_written else fresh.pop(0))
+        written = iter([by_position[position] for position in functional_forms.written_arguments(func)])
+        fresh_results = iter(fresh)
+        results = [
+            next(written if declared.alias_info is not None and declared.alias_info.is_write else fresh_results)
+            for declared in func._schema.returns
+        ]
         if not results:
             return None
         return results[0] if len(results) == 1 else tuple(results)
@@ -357,19 +389,17 @@ class Recorder(TorchDispatchMode):
         """`transpose_` and the like change what the tensor shows, not its memory: it becomes a view of what it was."""
         functional = functional_forms.functional_form(func)
         target = args[0]
-        if functional is None or target.device.type != "meta":
+        if functional is None:
             raise Untraceable(f"{operator_name(func)} has no functional form", [operator_name(func)])
         value = self._lookup(target)
         before = target.as_strided(target.shape, target.stride(), target.storage_offset())
-        self._values[id(before)] = _Value(
-            before, value.ref, value.storage, value.version, value.parent, value.op, value.arguments, value.output
-        )
+        self._values[id(before)] = replace(value, tensor=before)
+        for other in self._values.values():
+            if other.parent is target:
+                other.parent = before
         view = self._call(functional, (before, *args[1:]), kwargs)
         func(*args, **kwargs)
-        made = self._lookup(view)
-        self._values[id(target)] = _Value(
-            target, made.ref, made.storage, made.version, made.parent, made.op, made.arguments, made.output
-        )
+        self._values[id(target)] = replace(self._lookup(view), tensor=target)
         return target
 
     def _decompose(self, func: torch._ops.OpOverload, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -502,7 +532,7 @@ def trace_call(op: str, args: Sequence[Any], native: frozenset[str] | set[str]) 
         if isinstance(func, torch._ops.OpOverload):
             written = functional_forms.written_arguments(func)
             targets = [t for position in written for t in _flatten(by_position[position]) if t is not None]
-            outputs = [recorder.read(tensor) for tensor in targets]
+            outputs = [recorder.result(tensor) for tensor in targets]
             if written:
                 fresh = functional_forms.fresh_returns(func)
                 returned = results if isinstance(results, tuple) else (results,)
@@ -510,7 +540,7 @@ def trace_call(op: str, args: Sequence[Any], native: frozenset[str] | set[str]) 
         for item in _flatten(results) if results is not None else []:
             if item is not None and not isinstance(item, torch.Tensor):
                 raise Untraceable(f"{op} answers on the host (data dependent)")
-            outputs.append(None if item is None else recorder.read(item))
+            outputs.append(None if item is None else recorder.result(item))
     return _without_dead_nodes(recorder.inputs, recorder.nodes, outputs)
 
 
