@@ -1,0 +1,274 @@
+// Operators with a kernel of their own: allocation, views, storage surgery, copies.
+#include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_native_batch_norm_legit.h>
+#include <ATen/ops/_native_batch_norm_legit_no_training.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/is_set_to_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+
+#include "core.h"
+
+namespace tpu {
+namespace {
+
+using at::IntArrayRef;
+using at::Tensor;
+template <class T>
+using Opt = std::optional<T>;
+
+// Allocation ------------------------------------------------------------------------------------------------------
+
+int32_t factory_device(Opt<at::Layout> layout, Opt<at::Device> device, Opt<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(c10::layout_or_default(layout) == at::kStrided,
+                              "tpu: only strided tensors are supported, got layout ", *layout);
+  TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
+  const int32_t index = index_or_current(c10::device_or_default(device));
+  check_device_index(index);
+  return index;
+}
+
+Tensor filled_if_deterministic(Tensor tensor) {
+  const auto& context = at::globalContext();
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
+    at::native::fill_empty_deterministic_(tensor);
+  }
+  return tensor;
+}
+
+Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, Opt<at::ScalarType> dtype, Opt<at::Layout> layout,
+                     Opt<at::Device> device, Opt<bool> pin_memory) {
+  const int32_t index = factory_device(layout, device, pin_memory);
+  at::detail::check_size_nonnegative(sizes);
+  return filled_if_deterministic(new_tensor(sizes, strides, c10::dtype_or_default(dtype), index));
+}
+
+Tensor empty(IntArrayRef sizes, Opt<at::ScalarType> dtype, Opt<at::Layout> layout, Opt<at::Device> device,
+             Opt<bool> pin_memory, Opt<at::MemoryFormat> memory_format) {
+  const int32_t index = factory_device(layout, device, pin_memory);
+  at::detail::check_size_nonnegative(sizes);
+  const auto type = c10::dtype_or_default(dtype);
+  const size_t nbytes = at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(type));
+  auto tensor = wrap_storage(new_storage(nbytes, index), nbytes, sizes, c10::contiguous_strides(sizes), type);
+  const auto format = memory_format.value_or(at::MemoryFormat::Contiguous);
+  if (format != at::MemoryFormat::Contiguous) tensor.unsafeGetTensorImpl()->empty_tensor_restride(format);
+  return filled_if_deterministic(std::move(tensor));
+}
+
+// An immutable tensor of zeros without memory, used by forward-mode differentiation.
+Tensor efficient_zero_tensor(IntArrayRef sizes, Opt<at::ScalarType> dtype, Opt<at::Layout> layout,
+                             Opt<at::Device> device, Opt<bool> pin_memory) {
+  const auto index = static_cast<c10::DeviceIndex>(factory_device(layout, device, pin_memory));
+  at::native::ZeroTensorAllocator zero_allocator(at::Device(kTpu, index));
+  const c10::DispatchKeySet keys({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor});
+  Tensor tensor = at::detail::empty_generic(sizes, &zero_allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
+  tensor._set_zero(true);
+  return tensor;
+}
+
+// Views and storages ----------------------------------------------------------------------------------------------
+
+const Tensor& resize_(const Tensor& self, IntArrayRef sizes, Opt<at::MemoryFormat> memory_format) {
+  const auto old_nbytes = self.storage().nbytes();
+  auto* impl = self.unsafeGetTensorImpl();
+  at::detail::check_size_nonnegative(sizes);
+  resize_tensor(impl, sizes, nullptr);
+  if (memory_format) {
+    TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
+    impl->empty_tensor_restride(*memory_format);
+  }
+  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
+                   at::globalContext().deterministicFillUninitializedMemory())) {
+    at::native::fill_resize_deterministic_(self, static_cast<int64_t>(old_nbytes));
+  }
+  return self;
+}
+
+Tensor& set_storage_offset_(Tensor& self, at::Storage source, int64_t offset, IntArrayRef sizes, IntArrayRef strides) {
+  at::native::checkSetStorage(self, std::move(source), offset, sizes, strides);
+  self.unsafeGetTensorImpl()->set_storage_offset(offset);
+  resize_tensor(self.unsafeGetTensorImpl(), sizes, strides.data() ? &strides : nullptr);
+  return self;
+}
+
+Tensor& set_storage_(Tensor& self, at::Storage source) {
+  const auto numel = static_cast<int64_t>(source.nbytes() / self.itemsize());
+  return set_storage_offset_(self, std::move(source), 0, numel, {});
+}
+
+Tensor& set_tensor_(Tensor& self, const Tensor& source) {
+  if (self.unsafeGetTensorImpl() == source.unsafeGetTensorImpl()) return self;
+  return set_storage_offset_(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+Tensor& set_empty_(Tensor& self) {
+  at::Storage storage(at::Storage::use_byte_size_t(), 0, new_storage(0, self.device().index()), allocator(), true);
+  return set_storage_offset_(self, std::move(storage), 0, {0}, {});
+}
+
+void record_stream(Tensor& self, c10::Stream stream) {
+  core->record_stream(self.storage().data_ptr().get_context(), stream.id());
+}
+
+// Copies ----------------------------------------------------------------------------------------------------------
+
+void release_tensor(void* keepalive) {
+  delete static_cast<Tensor*>(keepalive);
+}
+
+TpuTensor described(const Tensor& tensor) {
+  TpuTensor result;
+  describe(tensor, result);
+  return result;
+}
+
+bool same_flags(const Tensor& a, const Tensor& b) {
+  return a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+Tensor empty_host(const Tensor& like, at::ScalarType dtype) {
+  return Tensor(
+      at::detail::empty_strided_cpu(like.sizes(), at::infer_dense_strides(like.sizes(), like.strides()), dtype));
+}
+
+// The source's bytes as they must lie in dst: its dtype, its order in memory, its conjugate and negative bits.
+void copy_host_to_device(const Tensor& src, const Tensor& dst, bool non_blocking) {
+  const auto order = at::infer_dense_strides(dst.sizes(), dst.strides());
+  const bool direct = src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() &&
+                      src.strides() == IntArrayRef(order) && same_flags(src, dst);
+  Tensor host = src;
+  if (!direct) {
+    host = empty_host(dst, dst.scalar_type());
+    host._set_conj(dst.is_conj());
+    host._set_neg(dst.is_neg());
+    host.copy_(src);
+  }
+  const bool unshared = !direct || (non_blocking && core->is_pinned(host.const_data_ptr()));
+  auto to = described(dst);
+  auto from = described(host);
+  to.flags = from.flags = 0;
+  check(core->copy_from_host(&to, &from, unshared, new Tensor(host), release_tensor));
+}
+
+void copy_device_to_host(const Tensor& src, const Tensor& dst, bool non_blocking) {
+  const auto order = at::infer_dense_strides(src.sizes(), src.strides());
+  const bool direct = src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() &&
+                      src.is_non_overlapping_and_dense() && dst.strides() == IntArrayRef(order) && !dst.is_conj() &&
+                      !dst.is_neg();
+  Tensor host = dst;
+  if (!direct) {
+    host = src.is_non_overlapping_and_dense() ? empty_host(src, src.scalar_type())
+                                              : Tensor(at::detail::empty_cpu(src.sizes(), src.scalar_type()));
+  }
+  const bool asynchronous = direct && non_blocking && core->is_pinned(host.const_data_ptr());
+  const auto to = described(host);
+  const auto from = described(src);
+  check(core->copy_to_host(&to, &from, asynchronous, new Tensor(host), release_tensor));
+  if (!direct) dst.copy_(host);
+}
+
+Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
+  const auto shape = at::infer_size_dimvector(dst.sizes(), src.sizes());
+  TORCH_CHECK(dst.sizes() == IntArrayRef(shape), "output with shape ", dst.sizes(),
+              " doesn't match the broadcast shape ", IntArrayRef(shape));
+  at::assert_no_internal_overlap(dst);
+  if (dst.numel() == 0) return dst;
+  const bool from_host = src.device().is_cpu();
+  const bool to_host = dst.device().is_cpu();
+  TORCH_CHECK_NOT_IMPLEMENTED((from_host || src.device().type() == kTpu) && (to_host || dst.device().type() == kTpu),
+                              "tpu: cannot copy from ", src.device(), " to ", dst.device(), "; copy through the CPU");
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (from_host) {
+    copy_host_to_device(src, dst, non_blocking);
+  } else if (to_host) {
+    copy_device_to_host(src, dst, non_blocking);
+  } else {
+    at::assert_no_partial_overlap(dst, src);
+    const auto to = described(dst);
+    const auto source = src.expand(dst.sizes());
+    const auto from = described(source);
+    check(core->copy_on_device(&to, &from));
+  }
+  return dst;
+}
+
+Tensor copy_from_and_resize(const Tensor& src, const Tensor& dst) {
+  if (dst.sizes() != src.sizes()) resize_(dst, src.sizes(), std::nullopt);
+  return copy_from(src, dst, false);
+}
+
+at::Scalar local_scalar_dense(const Tensor& self) {
+  alignas(16) char element[16] = {};
+  const auto from = described(self);
+  check(core->read_scalar(&from, element));
+  Tensor host(at::detail::empty_cpu({}, self.scalar_type()));
+  std::memcpy(host.mutable_data_ptr(), element, host.itemsize());
+  return at::_local_scalar_dense(host);
+}
+
+// Operators whose schema or dispatch would mislead the boxed kernel --------------------------------------------------
+
+// native_batch_norm writes its running statistics although its schema does not say so; the "legit" form says it.
+std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const Opt<Tensor>& weight,
+                                                     const Opt<Tensor>& bias, const Opt<Tensor>& running_mean,
+                                                     const Opt<Tensor>& running_var, bool training, double momentum,
+                                                     double eps) {
+  const bool has_stats = running_mean && running_mean->defined() && running_var && running_var->defined();
+  if (!has_stats) return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
+  if (!training) {
+    return at::_native_batch_norm_legit_no_training(input, weight, bias, *running_mean, *running_var, momentum, eps);
+  }
+  Tensor mean = *running_mean;
+  Tensor var = *running_var;
+  return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
+}
+
+int64_t fused_sdp_choice(const Tensor&, const Tensor&, const Tensor&, const Opt<Tensor>&, double, bool, Opt<double>,
+                         bool) {
+  return 0;  // sdp::SDPBackend::math
+}
+
+}  // namespace
+
+void register_kernels() {
+  auto& m = keep_library("aten", c10::DispatchKey::PrivateUse1);
+  m.impl("empty.memory_format", TORCH_FN(empty));
+  m.impl("empty_strided", TORCH_FN(empty_strided));
+  m.impl("_efficientzerotensor", TORCH_FN(efficient_zero_tensor));
+  m.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  m.impl("view", TORCH_FN(at::native::view));
+  m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  m.impl("unfold", TORCH_FN(at::native::unfold));
+  m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
+  m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
+  m.impl("resize_", TORCH_FN(resize_));
+  m.impl("set_", TORCH_FN(set_empty_));
+  m.impl("set_.source_Tensor", TORCH_FN(set_tensor_));
+  m.impl("set_.source_Storage", TORCH_FN(set_storage_));
+  m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_offset_));
+  m.impl("record_stream", TORCH_FN(record_stream));
+  m.impl("_copy_from", TORCH_FN(copy_from));
+  m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+  m.impl("native_batch_norm", TORCH_FN(native_batch_norm));
+  m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
+  // copy_ falls through these keys but _copy_from does not: resolving a conjugate would clone, copy, and resolve again
+  // without end.
+  for (const auto key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor}) {
+    keep_library("aten", key).impl("_copy_from", torch::CppFunction::makeFallthrough());
+  }
+}
+
+}  // namespace tpu
