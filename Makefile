@@ -18,6 +18,8 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates csrc -type f ! -name '
 BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 COUNTER := $(TARGET)/release/libpjrt_count.so
+# Looked up when a recipe runs: the package may have been installed a moment before.
+CPU_PLUGIN = $(abspath $(wildcard $(VENV)/lib/python3*/site-packages/fastatomstruct_xla_cpu/libpjrt_cpu.so))
 
 .PHONY: help venv build demo test test-rust test-python bench conformance wheel lint docs clean FORCE
 
@@ -55,7 +57,8 @@ test: test-rust test-python ## Run every test
 
 test-rust: venv ## Run the Rust tests
 	@echo "==> Rust tests"
-	@if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace; else cargo test --workspace; fi
+	@export TORCH_PJRT_PLUGIN="$${TORCH_PJRT_PLUGIN:-$(CPU_PLUGIN)}"; \
+	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace; else cargo test --workspace; fi
 
 test-python: build $(COUNTER) ## Run the Python tests
 	@echo "==> Python tests"
