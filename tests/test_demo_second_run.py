@@ -1,6 +1,6 @@
 """The second run of the demo's model finds its programs on disk: it compiles nothing and starts fast.
 
-The plugin in these processes is pjrt-count, which forwards to the real one, so the count does not come from us.
+The plugin in these processes is pjrt-count, which forwards to the real one: the count is not our own.
 """
 
 import json
