@@ -14,7 +14,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 REQUIREMENTS := $(wildcard requirements/*.txt)
-RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates csrc -type f ! -name '*.snap*')
+RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates csrc -type f ! -name '*.snap*')
 BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 COUNTER := $(TARGET)/release/libpjrt_count.so
