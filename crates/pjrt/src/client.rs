@@ -285,7 +285,7 @@ impl Client {
     /// Compiles StableHLO text.
     pub fn compile(&self, program: &str, options: &CompileOptions) -> Result<Executable> {
         let options = options.encode()?;
-        let program = program_of(program);
+        let program = program_of(program)?;
         let mut args = PJRT_Client_Compile_Args {
             client: self.inner.handle.raw,
             program: &program,
@@ -334,15 +334,19 @@ impl Client {
 }
 
 /// A program in the text form of MLIR.
-pub(crate) fn program_of(text: &str) -> PJRT_Program {
+pub(crate) fn program_of(text: &str) -> Result<PJRT_Program> {
     const FORMAT: &str = "mlir";
-    PJRT_Program {
+    // A CPU plugin (API 0.115) crashes on text whose first word MLIR does not know.
+    if !text.contains("func.func") {
+        return Err(Error::NotAModule);
+    }
+    Ok(PJRT_Program {
         code: text.as_ptr().cast_mut().cast(),
         code_size: text.len(),
         format: FORMAT.as_ptr().cast(),
         format_size: FORMAT.len(),
         ..PJRT_Program::new()
-    }
+    })
 }
 
 impl std::fmt::Debug for Client {

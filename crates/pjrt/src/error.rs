@@ -110,6 +110,8 @@ pub enum Error {
     Dimensions { dims: Vec<i64> },
     #[error("the plugin returned an element type, {raw}, that this build does not know")]
     ElementType { raw: u32 },
+    #[error("the program is not an MLIR module with a function")]
+    NotAModule,
     #[error("client option {name} must be {expected}")]
     ClientOption { name: String, expected: &'static str },
     #[error("compile option {name} cannot be a list of integers")]

@@ -67,7 +67,7 @@ impl Topology {
     /// Compiles StableHLO text.
     pub fn compile(&self, program: &str, options: &CompileOptions) -> Result<Compiled> {
         let options = options.encode()?;
-        let program = program_of(program);
+        let program = program_of(program)?;
         let mut args = PJRT_Compile_Args {
             topology: self.raw,
             program: &program,

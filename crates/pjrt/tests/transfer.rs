@@ -55,8 +55,8 @@ fn every_element_type_survives_the_round_trip() {
 
 #[test]
 fn bf16_bool_and_complex_compute() {
-    let cases: [(&str, &str, ElementType, &[u8], &[u8]); 3] = [
-        ("bf16", "add", ElementType::BF16, &[0x80, 0x3f], &[0x00, 0x40]),
+    let cases = [
+        ("bf16", "add", ElementType::BF16, &[0x80, 0x3f][..], &[0x00, 0x40][..]),
         ("i1", "or", ElementType::Pred, &[1], &[1]),
         (
             "complex<f32>",
