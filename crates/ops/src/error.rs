@@ -40,7 +40,7 @@ pub enum LoweringError {
 }
 
 /// Which Python exception a failed check raises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum CheckKind {
     /// RuntimeError
     Runtime,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::dtype::DType;
@@ -10,7 +11,7 @@ use crate::dtype::DType;
 pub type Dims = SmallVec<[i64; 6]>;
 
 /// Metadata of a tensor as PyTorch sees it: logical sizes, strides in elements.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorMeta {
     pub dtype: DType,
     pub sizes: Dims,

@@ -1,1 +1,37 @@
+//! The runtime: devices, storages over shaped buffers, views, the signature-to-plan cache, executables, memory,
+//! streams and the on-disk cache. It knows PyTorch's tensors as plain data; the bridge brings them.
 
+mod bitcast;
+mod canonical;
+mod planner;
+mod signature;
+mod strided;
+mod view;
+mod wait;
+
+pub mod call;
+pub mod check;
+pub mod compile;
+pub mod copies;
+pub mod device;
+pub mod disk;
+pub mod dispatch;
+pub mod error;
+pub mod fallback;
+pub mod hooks;
+pub mod host_scalar;
+pub mod layout;
+pub mod memory;
+pub mod operator;
+pub mod origin;
+pub mod plan;
+pub mod stats;
+pub mod storage;
+pub mod stream;
+
+pub use error::{Error, Kind, Result};
+pub use planner::CallGraph;
+pub use wait::install_interrupt_hook;
+
+/// Digest of the sources that decide what code a lowering emits.
+pub const LOWERING_VERSION: &str = env!("LOWERING_VERSION");

@@ -1,0 +1,110 @@
+//! One dispatched call, as the front end hands it over: borrowed, nothing copied.
+
+use std::sync::Arc;
+
+use ops::{DType, Dims, Number, TensorMeta};
+
+use crate::operator::Operator;
+use crate::storage::Storage;
+
+/// A tensor on the device.
+#[derive(Clone, Copy)]
+pub struct Tensor<'a> {
+    pub storage: &'a Arc<Storage>,
+    pub dtype: DType,
+    pub sizes: &'a [i64],
+    pub strides: &'a [i64],
+    pub offset: i64,
+    pub conj: bool,
+    pub neg: bool,
+}
+
+impl Tensor<'_> {
+    pub fn numel(&self) -> i64 {
+        self.sizes.iter().product()
+    }
+
+    pub fn meta(&self) -> TensorMeta {
+        TensorMeta {
+            dtype: self.dtype,
+            sizes: Dims::from_slice(self.sizes),
+            strides: Dims::from_slice(self.strides),
+        }
+    }
+}
+
+/// A tensor in host memory.
+#[derive(Clone, Copy)]
+pub struct HostTensor<'a> {
+    pub dtype: DType,
+    pub sizes: &'a [i64],
+    pub strides: &'a [i64],
+    /// A Python number that became a 0-dim tensor.
+    pub wrapped: bool,
+    /// Value of a 0-dim tensor.
+    pub number: Number,
+    /// Bytes of a contiguous tensor; empty when it is not contiguous.
+    pub bytes: &'a [u8],
+}
+
+#[derive(Clone)]
+pub enum Value<'a> {
+    None,
+    Tensor(Tensor<'a>),
+    Host(HostTensor<'a>),
+    /// `is_scalar`: the schema type is `Scalar`; otherwise an int, float or bool attribute.
+    Number {
+        number: Number,
+        is_scalar: bool,
+    },
+    Str(&'a str),
+    Ints(&'a [i64]),
+    Floats(&'a [f64]),
+    Bools(&'a [u8]),
+    List(Vec<Value<'a>>),
+    Generator(usize),
+    Device,
+    Other,
+}
+
+pub struct Call<'a> {
+    pub op: &'static Operator,
+    pub args: &'a [Value<'a>],
+    pub modes: ModeBits,
+    pub device: i32,
+}
+
+/// Global modes as the shim packs them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModeBits(pub u32);
+
+impl ModeBits {
+    pub fn unpack(self) -> ops::Modes {
+        ops::Modes {
+            matmul_precision: match self.0 & 3 {
+                0 => ops::Precision::Highest,
+                1 => ops::Precision::High,
+                _ => ops::Precision::Medium,
+            },
+            deterministic: self.0 & 4 != 0,
+            default_dtype: DType::from_c10((self.0 >> 8) as i8).unwrap_or(DType::Float32),
+        }
+    }
+}
+
+/// Visits the tensors of a call depth first, numbering them: a tensor's number is its slot.
+pub fn for_each_tensor<'a>(args: &'a [Value<'a>], visit: &mut impl FnMut(usize, &'a Value<'a>)) {
+    fn walk<'a>(args: &'a [Value<'a>], slot: &mut usize, visit: &mut impl FnMut(usize, &'a Value<'a>)) {
+        for arg in args {
+            match arg {
+                Value::Tensor(_) | Value::Host(_) => {
+                    visit(*slot, arg);
+                    *slot += 1;
+                }
+                Value::List(list) => walk(list, slot, visit),
+                _ => {}
+            }
+        }
+    }
+    walk(args, &mut 0, visit);
+}

@@ -1,0 +1,155 @@
+//! Programs to executables: in memory, on disk, or compiled, each at most once at a time.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::device::{self, Runtime};
+use crate::disk::{DiskCache, Hash, Kind};
+use crate::error::{Error, Result};
+use crate::stats::{STATS, count};
+use crate::wait::Promise;
+
+/// Executables kept in memory.
+const CAPACITY: NonZeroUsize = NonZeroUsize::new(16_384).expect("not zero");
+
+/// LLVM recurses deeply on large programs.
+const COMPILER_STACK: usize = 256 << 20;
+
+type Outcome = Result<pjrt::Executable, Arc<pjrt::Error>>;
+
+static EXECUTABLES: LazyLock<Mutex<lru::LruCache<Hash, pjrt::Executable>>> =
+    LazyLock::new(|| Mutex::new(lru::LruCache::new(CAPACITY)));
+static COMPILING: LazyLock<Mutex<FxHashMap<Hash, Arc<Promise<Outcome>>>>> = LazyLock::new(Default::default);
+static FROZEN: AtomicBool = AtomicBool::new(false);
+
+/// While frozen a compile is an error. Returns the previous state.
+pub fn freeze(frozen: bool) -> bool {
+    FROZEN.swap(frozen, Relaxed)
+}
+
+/// The executable of a program whose text is not at hand: from memory or disk only.
+pub fn known(program: &Hash) -> Option<pjrt::Executable> {
+    if let Some(executable) = EXECUTABLES.lock().get(program) {
+        return Some(executable.clone());
+    }
+    let runtime = device::runtime().ok()?;
+    let blob = disk()?.read(Kind::Executable, program)?;
+    let executable = runtime.client.deserialize(&blob).ok()?;
+    count(&STATS.disk_hits);
+    EXECUTABLES.lock().put(*program, executable.clone());
+    Some(executable)
+}
+
+/// The executable of `text`, compiled if need be; can be interrupted.
+pub fn executable(program: &Hash, text: String, op: &str) -> Result<pjrt::Executable> {
+    if let Some(executable) = known(program) {
+        return Ok(executable);
+    }
+    if FROZEN.load(Relaxed) {
+        return Err(Error::CompilesFrozen { op: op.to_owned() });
+    }
+    let runtime = device::runtime()?;
+    let (promise, first) = {
+        let mut compiling = COMPILING.lock();
+        match compiling.get(program) {
+            Some(promise) => (promise.clone(), false),
+            None => {
+                let promise = Arc::new(Promise::default());
+                compiling.insert(*program, promise.clone());
+                (promise, true)
+            }
+        }
+    };
+    if first {
+        count(&STATS.compiles);
+        *STATS.compile_reasons.lock().entry(op.to_owned()).or_default() += 1;
+        let deliver = promise.clone();
+        let program = *program;
+        let spawned = std::thread::Builder::new()
+            .name("torch-pjrt-compile".to_owned())
+            .stack_size(COMPILER_STACK)
+            .spawn(move || deliver.fulfil(compile(runtime, program, &text)));
+        if let Err(error) = spawned {
+            COMPILING.lock().remove(&program);
+            return Err(Error::Runtime(format!("{op}: no thread to compile on: {error}")));
+        }
+    }
+    promise.wait()?.map_err(|source| Error::Compile { op: op.to_owned(), source })
+}
+
+fn compile(runtime: &Runtime, program: Hash, text: &str) -> Outcome {
+    let compiled =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.client.compile(text, &options())));
+    let outcome = match compiled {
+        Ok(Ok(executable)) => Ok(executable),
+        Ok(Err(error)) => Err(Arc::new(error)),
+        Err(_) => Err(Arc::new(pjrt::Error::Api {
+            method: "PJRT_Client_Compile",
+            code: pjrt::Code::Internal,
+            message: "the compiler thread panicked".to_owned(),
+        })),
+    };
+    if let Ok(executable) = &outcome {
+        EXECUTABLES.lock().put(program, executable.clone());
+        if let Some(disk) = disk()
+            && let Ok(blob) = executable.serialize()
+        {
+            disk.write(Kind::Executable, &program, &blob);
+        }
+    }
+    COMPILING.lock().remove(&program);
+    outcome
+}
+
+/// Waits until nothing is being compiled.
+pub fn wait_idle() -> Result<()> {
+    loop {
+        let Some(promise) = COMPILING.lock().values().next().cloned() else { return Ok(()) };
+        let _ = promise.wait()?;
+    }
+}
+
+fn options() -> pjrt::CompileOptions {
+    pjrt::CompileOptions::portable()
+}
+
+/// The on-disk cache of this process's environment, unless it is off.
+pub fn disk() -> Option<&'static DiskCache> {
+    static DISK: LazyLock<Option<DiskCache>> = LazyLock::new(|| {
+        let root = device::config()?.cache_dir.as_ref()?;
+        let runtime = device::runtime().ok()?;
+        Some(DiskCache::new(root, environment(runtime).as_bytes()))
+    });
+    DISK.as_ref()
+}
+
+/// Everything that makes a plan or an executable of another process unfit for this one.
+fn environment(runtime: &Runtime) -> String {
+    let plugin = std::fs::metadata(&runtime.choice.path)
+        .map(|metadata| format!("{} {:?}", metadata.len(), metadata.modified().ok()))
+        .unwrap_or_default();
+    format!(
+        "{} {} {} {} {plugin} {:?} {} {}",
+        env!("CARGO_PKG_VERSION"),
+        env!("LOWERING_VERSION"),
+        device::config().map_or("", |config| &config.torch_version),
+        runtime.client.platform_version(),
+        options().encode().unwrap_or_default(),
+        runtime.client.devices().first().map_or("", |device| device.kind()),
+        cpu_features(),
+    )
+}
+
+fn cpu_features() -> String {
+    std::fs::read_to_string("/proc/cpuinfo")
+        .ok()
+        .and_then(|text| {
+            let mut lines = text.lines();
+            lines.find(|line| line.starts_with("flags") || line.starts_with("Features")).map(str::to_owned)
+        })
+        .unwrap_or_default()
+}

@@ -1,0 +1,440 @@
+//! One call, in three steps: look its plan up, build it on a miss, execute it.
+
+use std::cell::RefCell;
+use std::hash::Hasher;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+
+use hashbrown::HashTable;
+use ops::Number;
+use parking_lot::RwLock;
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
+
+use crate::call::Call;
+use crate::canonical;
+use crate::check::PendingCheck;
+use crate::compile;
+use crate::device::{self, Device};
+use crate::disk::Kind;
+use crate::error::{Error, Result};
+use crate::fallback;
+use crate::hooks::{self, Traced};
+use crate::operator::Operator;
+use crate::origin::{Origin, current_site};
+use crate::plan::{MetaResult, Operand, Plan, Recorded, Sink};
+use crate::planner::{self, CallGraph, PlanError, Program};
+use crate::signature::Signature;
+use crate::stats::{STATS, count};
+use crate::storage::{Contents, Held, Storage};
+use crate::stream;
+use crate::wait;
+
+struct Entry {
+    hash: u64,
+    words: Box<[u64]>,
+    plan: Arc<Plan>,
+}
+
+/// Plans per thread before its table starts afresh; the shared table keeps them.
+const REMEMBERED: usize = 32_768;
+
+thread_local! {
+    static LOCAL: RefCell<HashTable<Entry>> = const { RefCell::new(HashTable::new()) };
+    /// The call between `plan` and `execute`.
+    static PREPARED: RefCell<Option<Signature>> = const { RefCell::new(None) };
+}
+
+static SHARED: LazyLock<RwLock<HashTable<Entry>>> = LazyLock::new(Default::default);
+static DEBUG: AtomicBool = AtomicBool::new(false);
+
+/// Debug mode awaits each operator, so that errors point at their line. Returns the previous state.
+pub fn set_debug(debug: bool) -> bool {
+    DEBUG.swap(debug, Relaxed)
+}
+
+pub fn is_debug() -> bool {
+    DEBUG.load(Relaxed)
+}
+
+/// The plan of a call, or `None`: the front end then runs Meta and calls [`build`].
+pub fn plan(call: &Call) -> Result<Option<Arc<Plan>>> {
+    let signature = Signature::of(call)?;
+    let plan = lookup(call, &signature);
+    PREPARED.set(Some(signature));
+    match plan {
+        Some(plan) => {
+            count(&STATS.cache_hits);
+            admitted(call.op, plan).map(Some)
+        }
+        None => Ok(None),
+    }
+}
+
+fn admitted(op: &Operator, plan: Arc<Plan>) -> Result<Arc<Plan>> {
+    if plan.recorded.host_fallback {
+        fallback::admit(op)?;
+    }
+    Ok(plan)
+}
+
+fn lookup(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
+    let hash = hash(&signature.words);
+    let same = |entry: &Entry| entry.hash == hash && *entry.words == *signature.words;
+    if let Some(plan) = LOCAL.with_borrow(|table| table.find(hash, same).map(|entry| entry.plan.clone())) {
+        return Some(plan);
+    }
+    let shared = SHARED.read().find(hash, same).map(|entry| entry.plan.clone());
+    if let Some(plan) = shared {
+        remember_locally(hash, &signature.words, &plan);
+        return Some(plan);
+    }
+    let plan = from_disk(call, signature)?;
+    remember(hash, &signature.words, &plan);
+    Some(plan)
+}
+
+fn hash(words: &[u64]) -> u64 {
+    let mut hasher = FxHasher::default();
+    for &word in words {
+        hasher.write_u64(word);
+    }
+    hasher.finish()
+}
+
+fn remember_locally(hash: u64, words: &[u64], plan: &Arc<Plan>) {
+    LOCAL.with_borrow_mut(|table| {
+        if table.len() >= REMEMBERED {
+            table.clear();
+        }
+        let entry = Entry { hash, words: words.into(), plan: plan.clone() };
+        table.insert_unique(hash, entry, |entry| entry.hash);
+    });
+}
+
+fn remember(hash: u64, words: &[u64], plan: &Arc<Plan>) {
+    remember_locally(hash, words, plan);
+    let mut shared = SHARED.write();
+    if shared.find(hash, |entry| entry.hash == hash && *entry.words == *words).is_none() {
+        let entry = Entry { hash, words: words.into(), plan: plan.clone() };
+        shared.insert_unique(hash, entry, |entry| entry.hash);
+    }
+}
+
+fn from_disk(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
+    let disk = compile::disk()?;
+    let bytes = disk.read(Kind::Plan, &canonical::key(call, signature))?;
+    let recorded: Recorded = postcard::from_bytes(&bytes).ok()?;
+    let executable = match &recorded.program {
+        Some(program) => Some(compile::known(program)?),
+        None => None,
+    };
+    Some(Plan::new(recorded, executable))
+}
+
+/// Builds the plan of the call that [`plan`] has just missed.
+pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
+    let signature = match PREPARED.take() {
+        Some(signature) => signature,
+        None => Signature::of(call)?,
+    };
+    let (signature, plan) = build_for(call, signature, metas)?;
+    PREPARED.set(Some(signature));
+    admitted(call.op, plan)
+}
+
+fn build_for(call: &Call, mut signature: Signature, metas: &MetaResult) -> Result<(Signature, Arc<Plan>)> {
+    if let Some(reason) = &metas.error {
+        return Ok(on_the_host(call, signature, reason.clone()));
+    }
+    if let Some(plan) = resizing(call, metas) {
+        remember(hash(&signature.words), &signature.words, &plan);
+        return Ok((signature, plan));
+    }
+    let native = call.op.lowering.is_some() && !call.op.numbers_are_attributes();
+    let built = if native {
+        planner::plan(call, &signature, metas, &planner::single_node(call, metas))
+    } else {
+        Err(PlanError::Unsupported("there is no native lowering".to_owned()))
+    };
+    let program = match built {
+        Ok(program) => program,
+        Err(PlanError::Failed(error)) => return Err(error),
+        Err(PlanError::Unsupported(reason)) => {
+            if !call.op.numbers_are_attributes() {
+                // From now on this operator's numbers are part of its key.
+                call.op.specialise();
+                signature = Signature::of(call)?;
+            }
+            match decomposed(call, &signature, metas, reason)? {
+                Ok(program) => program,
+                Err(reason) => return Ok(on_the_host(call, signature, reason)),
+            }
+        }
+    };
+    let plan = finish(call, program)?;
+    if let Some(disk) = compile::disk()
+        && let Ok(bytes) = postcard::to_stdvec(&plan.recorded)
+    {
+        disk.write(Kind::Plan, &canonical::key(call, &signature), &bytes);
+    }
+    remember(hash(&signature.words), &signature.words, &plan);
+    Ok((signature, plan))
+}
+
+/// A program from the native lowering with its numbers as constants, else from PyTorch's decomposition.
+fn decomposed(
+    call: &Call,
+    signature: &Signature,
+    metas: &MetaResult,
+    reason: String,
+) -> Result<Result<Program, String>> {
+    if call.op.lowering.is_some() {
+        match planner::plan(call, signature, metas, &planner::single_node(call, metas)) {
+            Ok(program) => return Ok(Ok(program)),
+            Err(PlanError::Failed(error)) => return Err(error),
+            Err(PlanError::Unsupported(_)) => {}
+        }
+    }
+    let Some(hooks) = hooks::get() else { return Ok(Err(reason)) };
+    count(&STATS.traces);
+    match (hooks.trace)(call)? {
+        Traced::Missing(missing) => Ok(Err(format!("{reason}; {missing}"))),
+        Traced::Graph(graph) => traced(call, signature, metas, &graph),
+    }
+}
+
+fn traced(
+    call: &Call,
+    signature: &Signature,
+    metas: &MetaResult,
+    graph: &CallGraph,
+) -> Result<Result<Program, String>> {
+    match planner::plan(call, signature, metas, graph) {
+        Ok(program) => Ok(Ok(program)),
+        Err(PlanError::Unsupported(reason)) => Ok(Err(format!("in its decomposition: {reason}"))),
+        Err(PlanError::Failed(error)) => Err(error),
+    }
+}
+
+fn on_the_host(call: &Call, signature: Signature, reason: String) -> (Signature, Arc<Plan>) {
+    fallback::remember(call.op, reason);
+    let plan = Plan::host_fallback();
+    remember(hash(&signature.words), &signature.words, &plan);
+    (signature, plan)
+}
+
+/// `out=` arguments that must be resized first: the call is planned again once they have their sizes.
+fn resizing(call: &Call, metas: &MetaResult) -> Option<Arc<Plan>> {
+    let mut resized = Vec::new();
+    for (slot, meta) in &metas.mutated {
+        let mut sizes: Option<&[i64]> = None;
+        crate::call::for_each_tensor(call.args, &mut |at, value| {
+            if at == *slot
+                && let crate::call::Value::Tensor(tensor) = value
+            {
+                sizes = Some(tensor.sizes);
+            }
+        });
+        if sizes.is_some_and(|sizes| *sizes != meta.sizes[..]) {
+            resized.push((*slot as u32, meta.clone()));
+        }
+    }
+    if resized.is_empty() {
+        return None;
+    }
+    let fresh = metas.functional.len().saturating_sub(metas.mutated.len());
+    let recorded = Recorded {
+        resized,
+        outputs: metas.functional[..fresh].to_vec(),
+        resize_functional: metas.functional.clone(),
+        ..Recorded::default()
+    };
+    Some(Plan::new(recorded, None))
+}
+
+fn finish(call: &Call, program: Program) -> Result<Arc<Plan>> {
+    let mut recorded = program.recorded;
+    let executable = match &recorded.program {
+        Some(hash) => Some(compile::executable(hash, program.text, &call.op.name)?),
+        None => None,
+    };
+    if let Some(executable) = &executable {
+        recorded.temporary_bytes =
+            executable.memory_stats().map_or(0, |stats| stats.temporaries.max(0) as u64);
+    }
+    Ok(Plan::new(recorded, executable))
+}
+
+/// Runs the plan of the call that [`plan`] or [`build`] has just prepared. `fresh[i]` is the storage of output `i`.
+pub fn execute(call: &Call, plan: &Arc<Plan>, fresh: &[&Arc<Storage>]) -> Result<()> {
+    let prepared = PREPARED.take();
+    if !plan.recorded.resized.is_empty() {
+        return execute_resized(call, plan, fresh);
+    }
+    let signature = match prepared {
+        Some(signature) => signature,
+        None => Signature::of(call)?,
+    };
+    run(call, plan, signature, fresh)
+}
+
+fn execute_resized(call: &Call, plan: &Arc<Plan>, fresh: &[&Arc<Storage>]) -> Result<()> {
+    let signature = Signature::of(call)?;
+    if let Some(plan) = lookup(call, &signature) {
+        return run(call, &plan, signature, fresh);
+    }
+    let mut mutated = Vec::new();
+    crate::call::for_each_tensor(call.args, &mut |slot, value| {
+        if let Some((_, meta)) = plan.recorded.resized.iter().find(|(s, _)| *s as usize == slot) {
+            mutated.push((slot, meta.clone()));
+        } else if let crate::call::Value::Tensor(tensor) = value
+            && call.op.is_mutated_slot(call, slot)
+        {
+            mutated.push((slot, tensor.meta()));
+        }
+    });
+    let metas = MetaResult { functional: plan.recorded.resize_functional.clone(), mutated, error: None };
+    let (signature, plan) = build_for(call, signature, &metas)?;
+    run(call, &plan, signature, fresh)
+}
+
+fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[&Arc<Storage>]) -> Result<()> {
+    let Some(executable) = &plan.executable else { return Ok(()) };
+    let device = device::get(call.device)?;
+    let recorded = &plan.recorded;
+    device.memory().admit_temporaries(device, recorded.temporary_bytes as usize)?;
+    let (seed, offset) = if recorded.rng_increment > 0 {
+        let hooks = hooks::get().ok_or_else(|| Error::internal("no generator"))?;
+        (hooks.rng_advance)(signature.generator, device.index(), recorded.rng_increment)?
+    } else {
+        (0, 0)
+    };
+    let mut buffers: SmallVec<[Arc<pjrt::Buffer>; 12]> = SmallVec::with_capacity(recorded.operands.len());
+    let mut written = lock_written(plan, &signature)?;
+    for operand in &recorded.operands {
+        buffers.push(match *operand {
+            Operand::Base(class) => base_buffer(class, &signature, &written)?,
+            Operand::Start(n, dtype) => device.scalar(dtype, Number::Int(signature.starts[n as usize]))?,
+            Operand::Host(n, dtype) => device.scalar(dtype, signature.hosts[n as usize])?,
+            Operand::Seed => device.word(seed)?,
+            Operand::RngOffset => device.word(offset)?,
+        });
+    }
+    let origin = Origin { op: call.op.id, site: current_site() };
+    let non_donatable: SmallVec<[i64; 4]> = recorded
+        .donated
+        .iter()
+        // The storage, the signature and `buffers` hold one reference each; any other reader forbids donation.
+        .filter(|&&index| Arc::strong_count(&buffers[index as usize]) > 3)
+        .map(|&index| i64::from(index))
+        .collect();
+    let args: SmallVec<[&pjrt::Buffer; 12]> = buffers.iter().map(|buffer| &**buffer).collect();
+    let options =
+        pjrt::ExecuteOptions { device: device.pjrt(), non_donatable: &non_donatable, completion: true };
+    count(&STATS.executions);
+    let (outputs, done) = match executable.execute(&args, &options) {
+        Ok(executed) => executed,
+        Err(source) => {
+            let error = execution_error(device, call.op, source);
+            for (_, contents) in &mut written {
+                if let Contents::Buffer(held) = &**contents
+                    && held.buffer.is_deleted()
+                {
+                    **contents = Contents::Failed(Arc::new(error.clone()));
+                }
+            }
+            return Err(error);
+        }
+    };
+    let mut outputs = outputs.into_iter();
+    for ((sink, &layout), buffer) in recorded.sinks.iter().zip(&plan.layouts).zip(outputs.by_ref()) {
+        let held = Contents::Buffer(Held { buffer: Arc::new(buffer), layout, origin });
+        match sink {
+            Sink::Fresh(k, _) => {
+                fresh.get(*k as usize).ok_or_else(|| Error::internal("an output has no storage"))?.set(held);
+            }
+            Sink::Storage(class, _) => {
+                if let Some((_, contents)) = written.iter_mut().find(|(c, _)| c == class) {
+                    **contents = held;
+                }
+            }
+        }
+    }
+    drop(written);
+    if let Some(done) = done {
+        if is_debug() {
+            wait::event(&done)?.map_err(|source| execution_error(device, call.op, source))?;
+        }
+        stream::submit(device, done, origin)?;
+    }
+    if recorded.checks.is_empty() { Ok(()) } else { push_checks(call, plan, device, fresh, outputs, origin) }
+}
+
+fn push_checks(
+    call: &Call,
+    plan: &Plan,
+    device: &'static Device,
+    fresh: &[&Arc<Storage>],
+    flags: impl Iterator<Item = pjrt::Buffer>,
+    origin: Origin,
+) -> Result<()> {
+    let mut results: Vec<_> = fresh.iter().map(|storage| Arc::downgrade(storage)).collect();
+    crate::call::for_each_tensor(call.args, &mut |slot, value| {
+        if let crate::call::Value::Tensor(tensor) = value
+            && call.op.is_mutated_slot(call, slot)
+        {
+            results.push(Arc::downgrade(tensor.storage));
+        }
+    });
+    for (info, flag) in plan.recorded.checks.iter().zip(flags) {
+        device.checks.push(PendingCheck { flag, info: info.clone(), origin, results: results.clone() })?;
+    }
+    if is_debug() { device.checks.drain() } else { Ok(()) }
+}
+
+type Written<'a> = SmallVec<[(u32, parking_lot::MutexGuard<'a, Contents>); 2]>;
+
+/// Locks the storages that the plan writes, in address order so that no two threads wait for each other.
+fn lock_written<'a>(plan: &Plan, signature: &'a Signature) -> Result<Written<'a>> {
+    let mut classes: SmallVec<[u32; 4]> = SmallVec::from_slice(&plan.written);
+    classes.sort_by_key(|&class| signature.storages[class as usize].storage.address());
+    let mut written = Written::new();
+    for class in classes {
+        let bound = &signature.storages[class as usize];
+        let guard = bound.storage.lock();
+        let unchanged = match (&*guard, &bound.contents) {
+            (Contents::Buffer(now), Contents::Buffer(then)) => now.layout == then.layout,
+            (Contents::Empty(_), Contents::Empty(_)) => true,
+            _ => false,
+        };
+        if !unchanged {
+            return Err(Error::Runtime(
+                "a tensor was changed by another thread while it was written".to_owned(),
+            ));
+        }
+        written.push((class, guard));
+    }
+    Ok(written)
+}
+
+fn base_buffer(class: u32, signature: &Signature, written: &Written) -> Result<Arc<pjrt::Buffer>> {
+    let locked = written.iter().find(|(c, _)| *c == class).map(|(_, guard)| &**guard);
+    match locked.unwrap_or(&signature.storages[class as usize].contents) {
+        Contents::Buffer(held) => Ok(held.buffer.clone()),
+        Contents::Failed(error) => Err((**error).clone()),
+        Contents::Empty(_) => Err(Error::internal("a plan reads a buffer that is not there")),
+    }
+}
+
+pub fn execution_error(device: &Device, op: &Operator, source: pjrt::Error) -> Error {
+    if source.code() == Some(pjrt::Code::ResourceExhausted) {
+        let Error::OutOfMemory { message } =
+            device.memory().out_of_memory(device, 0, "run a program that needs more")
+        else {
+            return Error::internal("out_of_memory makes another error");
+        };
+        return Error::OutOfMemory { message: format!("{}: {message} ({source})", op.name) };
+    }
+    Error::Execute { op: op.name.clone(), source: Arc::new(source) }
+}

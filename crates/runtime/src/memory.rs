@@ -1,0 +1,169 @@
+//! Accounting of device memory: true statistics, a limit, and messages that help when it is exceeded.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// Storages below this size are left out of the table of the largest ones.
+const REGISTERED_BYTES: usize = 4096;
+
+#[derive(Default)]
+pub struct Memory {
+    allocated: AtomicI64,
+    peak: AtomicI64,
+    allocated_total: AtomicI64,
+    freed_total: AtomicI64,
+    blocks: AtomicI64,
+    blocks_peak: AtomicI64,
+    blocks_total: AtomicI64,
+    blocks_freed: AtomicI64,
+    ooms: AtomicI64,
+    /// 0: none.
+    limit: AtomicU64,
+    live: Mutex<FxHashMap<usize, usize>>,
+}
+
+/// Bytes, except `blocks_*` (storages) and `ooms` (times).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statistics {
+    pub allocated_current: i64,
+    pub allocated_peak: i64,
+    pub allocated_total: i64,
+    pub freed_total: i64,
+    pub blocks_current: i64,
+    pub blocks_peak: i64,
+    pub blocks_total: i64,
+    pub blocks_freed: i64,
+    pub ooms: i64,
+    pub free: i64,
+    pub total: i64,
+    pub limit: u64,
+}
+
+impl Memory {
+    /// Counts `nbytes` as allocated, or fails when they exceed the limit.
+    pub fn admit(&self, device: &Device, nbytes: usize) -> Result<()> {
+        let now = self.allocated.fetch_add(nbytes as i64, Relaxed) + nbytes as i64;
+        if now as u64 > self.capacity(device) {
+            self.allocated.fetch_sub(nbytes as i64, Relaxed);
+            return Err(self.out_of_memory(device, nbytes, "allocate"));
+        }
+        self.peak.fetch_max(now, Relaxed);
+        self.allocated_total.fetch_add(nbytes as i64, Relaxed);
+        let blocks = self.blocks.fetch_add(1, Relaxed) + 1;
+        self.blocks_peak.fetch_max(blocks, Relaxed);
+        self.blocks_total.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Fails when a program that needs `nbytes` of temporaries cannot run now.
+    pub fn admit_temporaries(&self, device: &Device, nbytes: usize) -> Result<()> {
+        if nbytes != 0 && self.allocated.load(Relaxed) as u64 + nbytes as u64 > self.capacity(device) {
+            return Err(self.out_of_memory(device, nbytes, "run a program with temporaries of"));
+        }
+        Ok(())
+    }
+
+    pub fn release(&self, nbytes: usize) {
+        self.allocated.fetch_sub(nbytes as i64, Relaxed);
+        self.freed_total.fetch_add(nbytes as i64, Relaxed);
+        self.blocks.fetch_sub(1, Relaxed);
+        self.blocks_freed.fetch_add(1, Relaxed);
+    }
+
+    pub fn register(&self, address: usize, nbytes: usize) {
+        if nbytes >= REGISTERED_BYTES {
+            self.live.lock().insert(address, nbytes);
+        }
+    }
+
+    pub fn unregister(&self, address: usize, nbytes: usize) {
+        if nbytes >= REGISTERED_BYTES {
+            self.live.lock().remove(&address);
+        }
+    }
+
+    /// `None` removes the limit.
+    pub fn set_limit(&self, limit: Option<u64>) {
+        self.limit.store(limit.unwrap_or(0), Relaxed);
+    }
+
+    fn capacity(&self, device: &Device) -> u64 {
+        match self.limit.load(Relaxed) {
+            0 => device.total_memory(),
+            limit => limit.min(device.total_memory()),
+        }
+    }
+
+    pub fn out_of_memory(&self, device: &Device, asked: usize, action: &str) -> Error {
+        self.ooms.fetch_add(1, Relaxed);
+        let allocated = self.allocated.load(Relaxed).max(0) as u64;
+        let capacity = self.capacity(device);
+        let mut largest: Vec<usize> = self.live.lock().values().copied().collect();
+        largest.sort_unstable_by(|a, b| b.cmp(a));
+        let listed: Vec<String> = largest.iter().take(5).map(|&n| readable(n as u64)).collect();
+        let largest = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
+        Error::OutOfMemory {
+            message: format!(
+                "tpu:{} is out of memory: tried to {action} {}; {} free of {} ({}), {} allocated in {} storages; \
+                 largest live tensors: {largest}. Free tensors you no longer need (del, then try again), use a smaller \
+                 batch, or raise the limit with torch.tpu.set_per_process_memory_fraction.",
+                device.index(),
+                readable(asked as u64),
+                readable(capacity.saturating_sub(allocated)),
+                readable(capacity),
+                if self.limit.load(Relaxed) == 0 { "the device's memory" } else { "the limit that was set" },
+                readable(allocated),
+                self.blocks.load(Relaxed),
+            ),
+        }
+    }
+
+    pub fn statistics(&self, device: &Device) -> Statistics {
+        let allocated = self.allocated.load(Relaxed);
+        let capacity = self.capacity(device) as i64;
+        Statistics {
+            allocated_current: allocated,
+            allocated_peak: self.peak.load(Relaxed),
+            allocated_total: self.allocated_total.load(Relaxed),
+            freed_total: self.freed_total.load(Relaxed),
+            blocks_current: self.blocks.load(Relaxed),
+            blocks_peak: self.blocks_peak.load(Relaxed),
+            blocks_total: self.blocks_total.load(Relaxed),
+            blocks_freed: self.blocks_freed.load(Relaxed),
+            ooms: self.ooms.load(Relaxed),
+            free: (capacity - allocated).max(0),
+            total: device.total_memory() as i64,
+            limit: self.limit.load(Relaxed),
+        }
+    }
+
+    pub fn reset_peaks(&self) {
+        self.peak.store(self.allocated.load(Relaxed), Relaxed);
+        self.blocks_peak.store(self.blocks.load(Relaxed), Relaxed);
+    }
+
+    pub fn reset_accumulated(&self) {
+        for counter in
+            [&self.allocated_total, &self.freed_total, &self.blocks_total, &self.blocks_freed, &self.ooms]
+        {
+            counter.store(0, Relaxed);
+        }
+    }
+}
+
+/// `1.50 GiB`
+pub fn readable(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.2} {}", UNITS[unit]) }
+}

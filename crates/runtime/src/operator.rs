@@ -1,0 +1,124 @@
+//! The operators that the front end has resolved: names interned once, then integers.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use ops::OpDef;
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+
+use crate::call::Call;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpId(pub u32);
+
+#[derive(Debug)]
+pub struct Operator {
+    pub id: OpId,
+    /// `aten::add_.Tensor`
+    pub name: String,
+    /// The functional form, `aten::add.Tensor`; the operator itself when it has none.
+    pub functional: String,
+    pub has_functional: bool,
+    /// Bit i: argument i is written.
+    pub mutated: u64,
+    pub lowering: Option<&'static OpDef>,
+    /// Traced decompositions specialise on numbers, so their values belong to the key. Set from the start for
+    /// operators without a lowering, and for others once a call has needed the decomposition.
+    specialised: AtomicBool,
+}
+
+impl Operator {
+    pub fn is_mutated(&self, argument: usize) -> bool {
+        argument < 64 && self.mutated & (1 << argument) != 0
+    }
+
+    /// Whether tensor `slot` of the call is written.
+    pub fn is_mutated_slot(&self, call: &Call, slot: usize) -> bool {
+        let mut first = 0;
+        for (index, arg) in call.args.iter().enumerate() {
+            let mut count = 0;
+            crate::call::for_each_tensor(std::slice::from_ref(arg), &mut |_, _| count += 1);
+            if slot < first + count {
+                return self.is_mutated(index);
+            }
+            first += count;
+        }
+        false
+    }
+
+    pub fn numbers_are_attributes(&self) -> bool {
+        self.specialised.load(Relaxed)
+    }
+
+    pub fn specialise(&self) {
+        self.specialised.store(true, Relaxed);
+    }
+
+    /// Whether the value of number argument `argument` is part of the program.
+    pub fn is_attribute(&self, argument: usize) -> bool {
+        self.numbers_are_attributes() || self.lowering.is_some_and(|def| def.attributes.contains(&argument))
+    }
+
+    /// Index tensors may be on the host, as on CUDA; they are uploaded.
+    pub fn accepts_host_indices(&self) -> bool {
+        self.functional.starts_with("aten::index.")
+            || self.functional.starts_with("aten::index_put")
+            || self.functional.starts_with("aten::_index_put_impl")
+            || self.functional.starts_with("aten::_unsafe_index")
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    operators: Vec<&'static Operator>,
+    by_name: FxHashMap<String, OpId>,
+}
+
+static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(Default::default);
+
+thread_local! {
+    static LOCAL: std::cell::RefCell<Vec<&'static Operator>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Registers an operator once. `functional` is empty when the operator has no functional form.
+pub fn resolve(name: &str, functional: &str, mutated: u64) -> OpId {
+    let mut table = TABLE.write();
+    if let Some(id) = table.by_name.get(name) {
+        return *id;
+    }
+    let id = OpId(table.operators.len() as u32);
+    let own = ops::find(name);
+    let has_functional = !functional.is_empty();
+    let form = if has_functional { functional } else { name };
+    // An operator's own entry wins over its functional form's.
+    let (form, lowering) = match (own, ops::find(form)) {
+        (Some(def), _) => (name, Some(def)),
+        (None, found) => (form, found),
+    };
+    table.operators.push(Box::leak(Box::new(Operator {
+        id,
+        name: name.to_owned(),
+        functional: form.to_owned(),
+        has_functional: has_functional && form == functional,
+        mutated,
+        lowering,
+        specialised: AtomicBool::new(lowering.is_none()),
+    })));
+    table.by_name.insert(name.to_owned(), id);
+    id
+}
+
+pub fn get(id: OpId) -> &'static Operator {
+    LOCAL.with_borrow_mut(|local| {
+        if let Some(operator) = local.get(id.0 as usize) {
+            return *operator;
+        }
+        local.clone_from(&TABLE.read().operators);
+        local[id.0 as usize]
+    })
+}
+
+pub fn name(id: OpId) -> &'static str {
+    &get(id).name
+}

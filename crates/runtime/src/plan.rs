@@ -1,0 +1,98 @@
+//! What a signature runs: output metadata, operands, an executable, and where its results go.
+
+use std::sync::Arc;
+
+use ops::{CheckKind, DType, TensorMeta};
+use serde::{Deserialize, Serialize};
+
+use crate::layout::{Layout, LayoutId};
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckInfo {
+    pub kind: CheckKind,
+    pub message: String,
+}
+
+/// A parameter of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operand {
+    /// The buffer of the signature's n-th storage.
+    Base(u32),
+    /// The n-th view start, as this dtype.
+    Start(u32, DType),
+    /// The n-th host scalar, as this dtype.
+    Host(u32, DType),
+    Seed,
+    RngOffset,
+}
+
+/// Where a result of the program goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sink {
+    /// The storage of the n-th fresh output.
+    Fresh(u32, Layout),
+    /// The signature's n-th storage.
+    Storage(u32, Layout),
+}
+
+/// The plan as it is kept on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Fresh outputs; `None` is an undefined tensor.
+    pub outputs: Vec<Option<TensorMeta>>,
+    /// `out=` arguments to resize before execution: slot and new metadata.
+    pub resized: Vec<(u32, TensorMeta)>,
+    /// With `resized`: the functional metadata, for the plan that is made once the arguments have their sizes.
+    pub resize_functional: Vec<Option<TensorMeta>>,
+    pub operands: Vec<Operand>,
+    /// Operands whose buffer may be reused for a result.
+    pub donated: Vec<u32>,
+    pub sinks: Vec<Sink>,
+    pub checks: Vec<CheckInfo>,
+    pub rng_increment: u64,
+    /// Hash of the program's text; `None` when there is nothing to run.
+    pub program: Option<[u8; 32]>,
+    pub temporary_bytes: u64,
+    pub host_fallback: bool,
+}
+
+pub struct Plan {
+    pub recorded: Recorded,
+    pub layouts: Vec<LayoutId>,
+    pub executable: Option<pjrt::Executable>,
+    /// Storage classes that the program writes, for locking.
+    pub written: Vec<u32>,
+}
+
+impl Plan {
+    pub fn new(recorded: Recorded, executable: Option<pjrt::Executable>) -> Arc<Plan> {
+        let mut written = Vec::new();
+        let layouts = recorded
+            .sinks
+            .iter()
+            .map(|sink| {
+                let (Sink::Fresh(_, layout) | Sink::Storage(_, layout)) = sink;
+                if let Sink::Storage(class, _) = sink {
+                    written.push(*class);
+                }
+                crate::layout::intern(layout.clone())
+            })
+            .collect();
+        Arc::new(Plan { recorded, layouts, executable, written })
+    }
+
+    pub fn host_fallback() -> Arc<Plan> {
+        Plan::new(Recorded { host_fallback: true, ..Recorded::default() }, None)
+    }
+}
+
+/// What PyTorch's Meta kernels said, on a plan miss.
+#[derive(Clone, Debug, Default)]
+pub struct MetaResult {
+    /// Outputs of the functional form: fresh ones first, then the new values of the mutated arguments.
+    pub functional: Vec<Option<TensorMeta>>,
+    /// (slot, metadata after the call) of each mutated tensor.
+    pub mutated: Vec<(usize, TensorMeta)>,
+    /// Meta is not available, and why.
+    pub error: Option<String>,
+}
