@@ -17,12 +17,9 @@ type Reset = unsafe extern "C" fn();
 type Fail = unsafe extern "C" fn(*const std::ffi::c_char, u64, u32) -> i32;
 
 fn library() -> PathBuf {
-    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    [deps.parent().unwrap(), &deps]
-        .map(|directory| directory.join("libpjrt_count.so"))
-        .into_iter()
-        .find(|path| path.exists())
-        .expect("cargo builds libpjrt_count.so next to the tests")
+    let path = std::env::current_exe().unwrap().with_file_name("libpjrt_count.so");
+    assert!(path.exists(), "cargo builds {} with the tests", path.display());
+    path
 }
 
 /// Runs a child test with this environment and returns its report.

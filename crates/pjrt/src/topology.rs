@@ -114,3 +114,15 @@ impl Compiled {
         self.program.serialize()
     }
 }
+
+impl std::fmt::Debug for Topology {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Topology({:?} devices)", self.num_devices().ok())
+    }
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Compiled({:?})", self.output_types().ok())
+    }
+}

@@ -7,7 +7,7 @@ mod support;
 use std::path::Path;
 use std::sync::Arc;
 
-use pjrt::{Client, Error, OptionValue, Plugin};
+use pjrt::{Client, ElementType, Error, HostSource, OptionValue, Plugin};
 
 #[test]
 fn a_plugin_is_loaded_once() {
@@ -64,5 +64,38 @@ fn a_wrong_option_is_an_error() {
     for value in [OptionValue::Str("many".into()), OptionValue::Int(0), OptionValue::Int(-1)] {
         let error = Client::create(&support::plugin(), &[("cpu_device_count", value)]).unwrap_err();
         assert_eq!(error.to_string(), "client option cpu_device_count must be a positive integer");
+    }
+}
+
+/// Destroying a client joins its threads; the callback runs on one of them.
+#[test]
+fn a_callback_may_hold_the_last_reference_to_the_client() {
+    const LEN: usize = 1 << 22;
+    struct Owner {
+        bytes: Vec<u8>,
+        client: Option<Client>,
+        done: std::sync::mpsc::Sender<()>,
+    }
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            assert!(self.bytes.iter().all(|byte| *byte == 5));
+            drop(self.client.take());
+            let _ = self.done.send(());
+        }
+    }
+    let (done, dropped) = std::sync::mpsc::channel();
+    for _ in 0..10 {
+        let client =
+            Client::create(&support::plugin(), &[("cpu_device_count", OptionValue::Int(1))]).unwrap();
+        let source = vec![5; LEN];
+        let buffer = client
+            .buffer_from_host(HostSource::Copy(&source), ElementType::U8, &[LEN as i64], &client.devices()[0])
+            .unwrap();
+        let mut owner = Box::new(Owner { bytes: vec![0; LEN], client: Some(client), done: done.clone() });
+        let destination = owner.bytes.as_mut_ptr();
+        // SAFETY: the owner holds the vector.
+        drop(unsafe { buffer.read_async(destination, LEN, owner) }.unwrap());
+        drop(buffer);
+        dropped.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
     }
 }
