@@ -223,14 +223,16 @@ impl Builder {
     }
 
     pub(crate) fn constant_text(&mut self, ty: TensorType, literal: String) -> Result<Value> {
-        let key = ReuseKey::Constant(ty.clone(), literal);
-        if let Some(v) = self.reused(&key) {
+        // A long table is unlikely to recur and would be stored twice.
+        let key = (literal.len() < 4096).then(|| ReuseKey::Constant(ty.clone(), literal.clone()));
+        if let Some(v) = key.as_ref().and_then(|key| self.reused(key)) {
             return Ok(v);
         }
-        let ReuseKey::Constant(_, literal) = &key else { unreachable!() };
-        let attrs = vec![("value", Attr::Text(literal.clone()))];
+        let attrs = vec![("value", Attr::Text(literal))];
         let v = self.push("stablehlo.constant", Syntax::Constant, &[], attrs, Vec::new(), vec![ty])?[0];
-        self.remember(key, v);
+        if let Some(key) = key {
+            self.remember(key, v);
+        }
         Ok(v)
     }
 
@@ -255,8 +257,10 @@ impl Builder {
             .enumerate()
             .map(|(i, ty)| self.new_value(ty, Def::Op { op: id, result: i as u32 }, scope))
             .collect();
-        let op =
-            Op { name, syntax, operands, results: results.clone(), attrs, regions, has_side_effect: false };
+        // An operation that contains an effect is one.
+        let has_side_effect =
+            regions.iter().flat_map(|r| &r.ops).any(|&op| self.ops[op as usize].has_side_effect);
+        let op = Op { name, syntax, operands, results: results.clone(), attrs, regions, has_side_effect };
         self.ops.push(op);
         self.frame().ops.push(id);
         Ok(results)

@@ -4,6 +4,11 @@ use crate::elementwise::{elementwise, float_or_complex};
 use crate::ir::{Attr, Syntax};
 use crate::{Builder, ElementType, Error, Result, TensorType, Value};
 
+/// Some expansions do not exist for 8-bit floats.
+fn half_or_wider(e: ElementType) -> bool {
+    e.is_float() && e.size_bits() >= 16
+}
+
 elementwise! { unary chlo_same_type "chlo."
     acos float_or_complex, "a float or complex type";
     acosh float_or_complex, "a float or complex type";
@@ -12,7 +17,7 @@ elementwise! { unary chlo_same_type "chlo."
     atan float_or_complex, "a float or complex type";
     atanh float_or_complex, "a float or complex type";
     /// Bessel function I1, scaled by exp(-|x|).
-    bessel_i1e ElementType::is_float, "a float type";
+    bessel_i1e half_or_wider, "f16, bf16, f32 or f64";
     /// Complex conjugate.
     conj ElementType::is_complex, "a complex type";
     cosh float_or_complex, "a float or complex type";
@@ -20,7 +25,7 @@ elementwise! { unary chlo_same_type "chlo."
     erf ElementType::is_float, "a float type";
     /// Inverse of the error function.
     erf_inv ElementType::is_float, "a float type";
-    erfc ElementType::is_float, "a float type";
+    erfc half_or_wider, "f16, bf16, f32 or f64";
     /// ln |gamma(x)|.
     lgamma ElementType::is_float, "a float type";
     sinh float_or_complex, "a float or complex type";

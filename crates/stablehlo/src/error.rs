@@ -57,9 +57,6 @@ pub enum Error {
     #[error("alias of parameter {parameter} to result {result}: {rule}")]
     Alias { parameter: usize, result: usize, rule: String },
 
-    #[error("{op}: not implemented")]
-    Unimplemented { op: &'static str },
-
     /// An error of the caller's own, carried out of a region body.
     #[error(transparent)]
     Body(Box<dyn std::error::Error + Send + Sync>),

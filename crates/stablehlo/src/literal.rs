@@ -224,3 +224,80 @@ pub(crate) fn literal_text(elem: ElementType, literal: Literal) -> Result<String
         _ => refuse("it is out of range"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ElementType::*;
+
+    const NARROW: [ElementType; 6] = [F8E5M2, F8E4M3FN, F8E5M2FNUZ, F8E4M3FNUZ, F16, BF16];
+
+    #[test]
+    fn every_narrow_pattern_survives() {
+        for elem in NARROW {
+            for bits in 0..1u64 << elem.size_bits() {
+                let value = float_value(elem, bits).unwrap();
+                if !value.is_nan() {
+                    assert_eq!(float_bits(elem, value), Some(bits), "{elem} {bits:#x} {value:e}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ties_go_to_even_and_others_to_the_nearest() {
+        for elem in NARROW {
+            for bits in 0..(1u64 << (elem.size_bits() - 1)) - 1 {
+                let (a, b) = (float_value(elem, bits).unwrap(), float_value(elem, bits + 1).unwrap());
+                if !a.is_finite() || !b.is_finite() {
+                    continue;
+                }
+                let middle = (a + b) / 2.0;
+                assert_eq!(float_bits(elem, middle), Some(bits + (bits & 1)), "{elem} {middle:e}");
+                assert_eq!(float_bits(elem, f64::from_bits(middle.to_bits() - 1)), Some(bits));
+                assert_eq!(float_bits(elem, f64::from_bits(middle.to_bits() + 1)), Some(bits + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn f32_agrees_with_the_processor() {
+        let mut state = 1u64;
+        for _ in 0..100_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            // Exponents around those of f32, its subnormals and overflow included.
+            let v = f64::from_bits(state & !(0x7ff << 52) | (850 + state % 320) << 52);
+            assert_eq!(float_bits(F32, v), Some((v as f32).to_bits() as u64), "{v:e}");
+            let n = state as i64;
+            assert_eq!(float_bits(F32, round_to_odd(n as i128)), Some((n as f32).to_bits() as u64), "{n}");
+        }
+    }
+
+    #[test]
+    fn overflow_and_nan_follow_the_format() {
+        assert_eq!(float_bits(F8E4M3FN, 448.0), Some(0x7e));
+        assert_eq!(float_bits(F8E4M3FN, 464.0), Some(0x7e)); // a tie with 480, which is NaN's place
+        assert_eq!(float_bits(F8E4M3FN, 465.0), Some(0x7f));
+        assert_eq!(float_bits(F8E4M3FNUZ, f64::NAN), Some(0x80));
+        assert_eq!(float_bits(F8E4M3FNUZ, -0.0), Some(0));
+        assert_eq!(float_bits(F8E5M2, 1e9), Some(0x7c));
+        assert_eq!(float_bits(F16, 65520.0), Some(0x7c00));
+        assert_eq!(float_bits(F16, 65519.0), Some(0x7bff));
+        assert_eq!(float_bits(BF16, f64::NAN), Some(0x7fc0));
+        assert_eq!(float_bits(F32, 1e-60), Some(0));
+    }
+
+    #[test]
+    fn text_is_decimal_where_that_is_exact() {
+        let text = |elem, v: f64| literal_text(elem, Literal::F64(v)).unwrap();
+        assert_eq!(text(F32, 1.0), "1.0");
+        assert_eq!(text(F32, 1e20), "1.0000000200408773e20");
+        assert_eq!(text(F64, 1e300), "1.0e300");
+        assert_eq!(text(F64, 5e-324), "0x0000000000000001");
+        assert_eq!(text(F32, -0.0), "0x80000000");
+        assert_eq!(text(F16, f64::NEG_INFINITY), "0xFC00");
+        assert_eq!(text(C64, 2.0), "(2.0, 0.0)");
+        assert_eq!(text(S32, 3.0), "3");
+        assert_eq!(text(Pred, 1.0), "true");
+    }
+}
