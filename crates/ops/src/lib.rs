@@ -1,9 +1,11 @@
 //! What each ATen operator means: one table, one lowering per operator, from a graph of operators to StableHLO.
 
+mod batch_norm;
 mod binary;
 mod call;
 mod comparison;
 mod convert;
+mod convolution;
 mod division;
 mod dtype;
 mod elementwise;

@@ -49,8 +49,10 @@ impl OpDef {
 
 /// One entry per family file.
 const FAMILIES: &[&[OpDef]] = &[
+    crate::batch_norm::OPS,
     crate::binary::OPS,
     crate::comparison::OPS,
+    crate::convolution::OPS,
     crate::division::OPS,
     crate::matmul::OPS,
     crate::movement::OPS,
