@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch_pjrt import _decompose, _graph_encoding
+from torch_pjrt import _decompose, _graph_encoding, _recorder
 
 CPU = torch.device("cpu")
 
@@ -35,7 +35,7 @@ def replay(graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
             isinstance(value, int | float | bool | complex) and str(argument.type) == "Tensor"
             for argument, value in zip(op._schema.arguments, decoded, strict=True)
         )
-        results = _decompose._flatten((packet if takes_number else op)(*args, **kwargs))
+        results = _recorder.flatten((packet if takes_number else op)(*args, **kwargs))
         assert len(results) == len(metas), name
         for output, (result, meta) in enumerate(zip(results, metas, strict=True)):
             if result is None or meta is None:
@@ -72,7 +72,9 @@ def for_core(op: torch._ops.OpOverload, args: Sequence) -> tuple[list, list[torc
     def convert(value):
         if isinstance(value, torch.Tensor):
             tensors.append(value)
-            return _decompose.meta_tensor(value.shape, value.stride(), _graph_encoding.DTYPE_NUMBERS[value.dtype])
+            return _decompose.meta_tensor(
+                value.shape, value.stride(), _graph_encoding.DTYPE_NUMBERS[value.dtype]
+            )
         if isinstance(value, list | tuple):
             return [convert(item) for item in value]
         if isinstance(value, torch.dtype | torch.memory_format | torch.layout):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from graph_replay import call, for_core, replay
-from torch_pjrt import _decompose
+from torch_pjrt import _decompose, _dispatch_state, _recorder
 from torch_pjrt._graph_encoding import Untraceable, find_operator
 
 # Operators that these tests take as having a lowering.
@@ -70,7 +70,10 @@ CASES = [
     ("aten::index_fill.int_Scalar", [M, 1, torch.tensor([0, 2]), 5.0]),
     ("aten::index_copy.default", [M, 0, torch.tensor([4, 1]), torch.ones(2, 7)]),
     ("aten::embedding.default", [M, torch.tensor([[0, 4], [2, 2]])]),
-    ("aten::embedding_dense_backward.default", [torch.randn(2, 2, 7), torch.tensor([[0, 4], [2, 2]]), 5, -1, False]),
+    (
+        "aten::embedding_dense_backward.default",
+        [torch.randn(2, 2, 7), torch.tensor([[0, 4], [2, 2]]), 5, -1, False],
+    ),
     ("aten::select_scatter.default", [M, torch.ones(7), 0, 2]),
     ("aten::slice_scatter.default", [M, torch.ones(5, 2), 1, 1, 5, 2]),
     ("aten::diagonal_scatter.default", [M, torch.ones(5)]),
@@ -137,7 +140,7 @@ def check(op: str, args, rtol: float = 2e-5, atol: float = 2e-5) -> tuple:
     given, tensors = for_core(overload, args)
     graph = _decompose.trace_call(op, given, NATIVE)
     got = replay(graph, tensors)
-    want = _decompose._flatten(call(overload, args))
+    want = _recorder.flatten(call(overload, args))
     assert len(got) == len(want)
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=rtol, atol=atol, equal_nan=True)
@@ -161,21 +164,21 @@ def test_noncontiguous_arguments():
 
 def trace_function(function, *tensors):
     """Graph of a Python function, through a private operator."""
-    recorder = _decompose.Recorder(NATIVE)
-    with _decompose.clean_dispatch_state():
+    recorder = _recorder.Recorder(NATIVE)
+    with _dispatch_state.clean_dispatch_state():
         metas = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors]
         for slot, meta in enumerate(metas):
             recorder.add_input(meta, slot)
-        with recorder, _decompose._KeepConstants():
+        with recorder, _dispatch_state.KeepConstants():
             results = function(*metas)
-        outputs = [recorder.result(item) for item in _decompose._flatten(results)]
-    return _decompose._without_dead_nodes(recorder.inputs, recorder.nodes, outputs)
+        outputs = [recorder.result(item) for item in _recorder.flatten(results)]
+    return _decompose.without_dead_nodes(recorder.inputs, recorder.nodes, outputs)
 
 
 def same_as_eager(function, *tensors):
     graph = trace_function(function, *[t.clone() for t in tensors])
     got = replay(graph, [t.clone() for t in tensors])
-    want = _decompose._flatten(function(*[t.clone() for t in tensors]))
+    want = _recorder.flatten(function(*[t.clone() for t in tensors]))
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b)
     return graph
@@ -277,7 +280,9 @@ def test_data_dependence_is_refused():
         assert reason
 
 
-def _trace(op, given, native=NATIVE - {"aten::nonzero.default", "aten::equal.default", "aten::masked_select.default"}):
+def _trace(
+    op, given, native=NATIVE - {"aten::nonzero.default", "aten::equal.default", "aten::masked_select.default"}
+):
     old, _decompose._native = _decompose._native, frozenset(native)
     try:
         return _decompose.trace(op, given)

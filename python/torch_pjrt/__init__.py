@@ -22,8 +22,9 @@ def _autoload() -> None:
 def enable() -> None:
     """Register the device `tpu` now and make it PyTorch's accelerator.
 
-    Needed only where the automatic start stood back: a machine with a CUDA, XPU or MPS device and no TPU, and no
-    TORCH_PJRT_PLUGIN. Raises RuntimeError naming the cause and the fix when the device cannot be registered.
+    Needed only where the automatic start stood back: a machine with a CUDA, XPU or MPS device and no TPU, and
+    no TORCH_PJRT_PLUGIN. Raises RuntimeError naming the cause and the fix when the device cannot be
+    registered.
     """
     from . import _registration
 

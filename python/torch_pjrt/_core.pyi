@@ -24,7 +24,9 @@ Ref: TypeAlias = tuple[int, int]
 """(-1, i): input i of the graph. (n, k): output k of node n."""
 
 Arg: TypeAlias = (
-    tuple[str]  # ("none",)  None;  ("o",)  a device, layout-free or generator argument: nothing a lowering looks at
+    tuple[
+        str
+    ]  # ("none",)  None;  ("o",)  a device, layout-free or generator argument: nothing a lowering looks at
     | tuple[str, Any]
     # ("t", Ref)                tensor
     # ("ts", [Ref | None])      tensor list, optional tensor list
@@ -159,12 +161,12 @@ def stats() -> dict[str, Any]:
 
 def reset_stats() -> None: ...
 def set_fallback(mode: str) -> str:
-    """"error" | "warn" | "allow"; returns the previous mode. ValueError for another word."""
+    """ "error" | "warn" | "allow"; returns the previous mode. ValueError for another word."""
 
 def get_fallback() -> str: ...
 def eager_mode() -> str: ...
 def set_eager_mode(mode: str) -> str:
-    """"debug" | "strict"; returns the previous mode. ValueError for another word."""
+    """ "debug" | "strict"; returns the previous mode. ValueError for another word."""
 
 def freeze_compiles(frozen: bool) -> bool:
     """While frozen a compile raises RuntimeError naming the operator and its signature. Returns the previous state."""

@@ -1,4 +1,6 @@
-"""Which Python decompositions PyTorch has, chosen so that a traced program means what the eager operator does."""
+"""Which Python decompositions PyTorch has, chosen so that a traced program means what the eager operator
+does.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ import torch
 
 Overload = torch._ops.OpOverload
 
-# Decompositions that read a value on the host although the operator has a static program, or that are wrong: the flash
-# attention one returns a logsumexp of another shape and dtype.
+# Decompositions that read a value on the host although the operator has a static program, or that are wrong:
+# the flash attention one returns a logsumexp of another shape and dtype.
 _REFUSED = {
     "aten::take.default",
     "aten::bucketize.Tensor",

@@ -47,7 +47,9 @@ def is_view(op: Overload) -> bool:
 
 
 def _argument_types(op: Overload, *, without_out: bool) -> list[str]:
-    """Types by position. Matching goes by these, not by names: `normal_` and `normal` differ in what they take."""
+    """Types by position. Matching goes by these, not by names: `normal_` and `normal` differ in what they
+    take.
+    """
     return [
         str(argument.real_type)
         for argument in op._schema.arguments
@@ -57,7 +59,9 @@ def _argument_types(op: Overload, *, without_out: bool) -> list[str]:
 
 @functools.cache
 def functional_form(op: Overload) -> Overload | None:
-    """The overload that computes what `op` writes: `add.Tensor` for `add_.Tensor` and for `add.out`. None if there is none."""
+    """The overload that computes what `op` writes: `add.Tensor` for `add_.Tensor` and for `add.out`. None if
+    there is none.
+    """
     name = op._schema.name.split("::")[1]
     full = operator_name(op)
     if full in _RENAMED:
@@ -67,7 +71,9 @@ def functional_form(op: Overload) -> Overload | None:
         packet, overload = renamed.split(".")
         return getattr(getattr(_aten, packet), overload)
     namespace = getattr(torch.ops, op.namespace)
-    is_out = any(a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
+    is_out = any(
+        a.kwarg_only and a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments
+    )
     base = name if is_out else (name[:-1] if name.endswith("_") and not name.endswith("__") else name)
     if name.startswith("__i") and name.endswith("__"):
         base = "__" + name[3:]
@@ -88,7 +94,9 @@ def _view_shape(parent: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     return _aten.view.default(new, list(parent.shape))
 
 
-def _undo_split(parent: torch.Tensor, new: torch.Tensor, values: Sequence[Any], output: int, sizes: Sequence[int]):
+def _undo_split(
+    parent: torch.Tensor, new: torch.Tensor, values: Sequence[Any], output: int, sizes: Sequence[int]
+):
     dim = values[2] if len(values) > 2 else 0
     start = sum(sizes[:output])
     return _aten.slice_scatter.default(parent, new, dim, start, start + sizes[output], 1)
@@ -107,7 +115,8 @@ def _split_sizes(parent: torch.Tensor, size: int, dim: int) -> list[int]:
     return [min(size, length - start) for start in range(0, length, size)] if size else [0]
 
 
-# View -> (parent, new value of the view, the view's arguments by schema position, output) -> new value of the parent.
+# View -> (parent, new value of the view, the view's arguments by schema position, output) -> new value of the
+# parent.
 _UNDO: dict[str, Callable[[torch.Tensor, torch.Tensor, list[Any], int], torch.Tensor]] = {
     "aten::alias.default": lambda p, n, a, k: n,
     "aten::detach.default": lambda p, n, a, k: n,
@@ -140,5 +149,7 @@ def undo_view(
     """New value of `parent` when output `output` of the view `op(parent, ...)` became `new`."""
     undo = _UNDO.get(operator_name(op))
     if undo is None:
-        raise Untraceable(f"writing through the view {operator_name(op)} is not supported", [operator_name(op)])
+        raise Untraceable(
+            f"writing through the view {operator_name(op)} is not supported", [operator_name(op)]
+        )
     return undo(parent, new, values, output)

@@ -1,4 +1,6 @@
-"""How an operator call is written for the core: plain tuples, described in `_core.pyi` (Meta, Ref, Arg, NodeSpec)."""
+"""How an operator call is written for the core: plain tuples, described in `_core.pyi` (Meta, Ref, Arg,
+NodeSpec).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ _MEMORY_FORMAT_BY_NUMBER = {number: layout for layout, number in _MEMORY_FORMATS
 
 
 class Untraceable(Exception):
-    """The operator has no static program; `missing` names the operators that have neither lowering nor decomposition."""
+    """The operator has no static program; `missing` names the operators that have neither lowering nor
+    decomposition.
+    """
 
     def __init__(self, reason: str, missing: Sequence[str] = ()) -> None:
         super().__init__(reason)
@@ -51,13 +55,15 @@ class Untraceable(Exception):
 
 
 def operator_name(op: torch._ops.OpOverload) -> str:
-    """"aten::add.Tensor"; the overload "default" is written out."""
+    """ "aten::add.Tensor"; the overload "default" is written out."""
     namespace, name = op._schema.name.split("::")
     return f"{namespace}::{name}.{op._overloadname}"
 
 
 def find_operator(name: str) -> torch._ops.OpOverload:
-    """The overload for "aten::add.Tensor" or, without an overload, the default one. AttributeError when unknown."""
+    """The overload for "aten::add.Tensor" or, without an overload, the default one. AttributeError when
+    unknown.
+    """
     qualified, _, overload = name.partition(".")
     namespace, _, base = qualified.partition("::")
     return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
@@ -72,8 +78,9 @@ def meta_of(tensor: torch.Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]
 
 
 def schema_type(argument: Any) -> str:
-    """Type of a schema argument as written in native_functions.yaml, with dtype, layout and memory format told apart
-    from int: "Tensor?[]", "ScalarType?", "SymInt[]" ..."""
+    """Type of a schema argument as written in native_functions.yaml, with dtype, layout and memory format
+    told apart from int: "Tensor?[]", "ScalarType?", "SymInt[]" ...
+    """
     # `type` shows ScalarType, Layout and MemoryFormat as int; `real_type` keeps them, and SymInt.
     kind = getattr(argument, "real_type", argument.type)
     return _written(str(kind))
@@ -165,9 +172,12 @@ def encode_call(
     return [encode_argument(a, v, ref) for a, v in zip(op._schema.arguments, values, strict=True)]
 
 
-def decode_arguments(op: torch._ops.OpOverload, args: Sequence[Any], device: torch.device) -> tuple[list, dict]:
-    """The core's argument list for `op` as (args, kwargs): c10 numbers become dtypes, layouts and memory formats,
-    devices become `device`, generators None."""
+def decode_arguments(
+    op: torch._ops.OpOverload, args: Sequence[Any], device: torch.device
+) -> tuple[list, dict]:
+    """The core's argument list for `op` as (args, kwargs): c10 numbers become dtypes, layouts and memory
+    formats, devices become `device`, generators None.
+    """
     positional, keywords = [], {}
     for argument, value in zip(op._schema.arguments, args, strict=True):
         base = schema_type(argument).rstrip("?")

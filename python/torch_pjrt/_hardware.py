@@ -1,4 +1,6 @@
-"""What accelerators this machine has, found without loading a driver: `import torch` must stay quick and fork-safe."""
+"""What accelerators this machine has, found without loading a driver: `import torch` must stay quick and
+fork-safe.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,10 @@ def _visible(variable: str) -> bool:
 
 
 def other_accelerator() -> str | None:
-    """"CUDA", "ROCm", "XPU" or "MPS" when torch was built for it and the machine has one, else None.
+    """ "CUDA", "ROCm", "XPU" or "MPS" when torch was built for it and the machine has one, else None.
 
-    Device files are looked at instead of asking the driver: `torch.cuda.is_available()` initialises CUDA, which would
-    break a later fork and cost start-up time.
+    Device files are looked at instead of asking the driver: `torch.cuda.is_available()` initialises CUDA,
+    which would break a later fork and cost start-up time.
     """
     import torch
 

@@ -119,7 +119,8 @@ def _device_count(environ: Mapping[str, str]) -> tuple[int, str]:
 def choose() -> Choice:
     """Apply the rule: TORCH_PJRT_PLUGIN (a name or a path), else TPU if a chip is present, else CPU.
 
-    A machine with a TPU never falls back to the CPU plugin by itself: a missing or broken libtpu is the problem to report.
+    A machine with a TPU never falls back to the CPU plugin by itself: a missing or broken libtpu is the
+    problem to report.
     """
     virtual_devices, _ = _device_count(os.environ)
     wanted = os.environ.get("TORCH_PJRT_PLUGIN", "").strip()
@@ -129,16 +130,24 @@ def choose() -> Choice:
     elif chips := _hardware.tpu_chips():
         library = tpu_library()
         candidates = (("tpu", library),) if library else ()
-        problem = "" if library else (
-            f"this machine has {len(chips)} TPU chip(s) ({chips[0]}) but libtpu is not installed. Fix: {_INSTALL['tpu']} "
-            "(or set TORCH_PJRT_PLUGIN=cpu to run on the CPU)"
+        problem = (
+            ""
+            if library
+            else (
+                f"this machine has {len(chips)} TPU chip(s) ({chips[0]}) but libtpu is not installed. Fix: {_INSTALL['tpu']} "
+                "(or set TORCH_PJRT_PLUGIN=cpu to run on the CPU)"
+            )
         )
         explicit = False
     else:
         candidates = tuple(("cpu", path) for path in cpu_libraries())
-        problem = "" if candidates else (
-            "no PJRT plugin is installed and this machine has no TPU. "
-            f"Fix: {_INSTALL['cpu']} (or set TORCH_PJRT_PLUGIN to a plugin library)"
+        problem = (
+            ""
+            if candidates
+            else (
+                "no PJRT plugin is installed and this machine has no TPU. "
+                f"Fix: {_INSTALL['cpu']} (or set TORCH_PJRT_PLUGIN to a plugin library)"
+            )
         )
         explicit = False
     if not candidates:

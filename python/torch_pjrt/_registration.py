@@ -1,4 +1,6 @@
-"""Making `tpu` a PyTorch device: everything that happens at `import torch`, and nothing that needs the device."""
+"""Making `tpu` a PyTorch device: everything that happens at `import torch`, and nothing that needs the
+device.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ class RegistrationError(RuntimeError):
 
 @dataclass
 class State:
-    """How far registration got. registered: torch.tpu exists. dormant: the accelerator to which we left the place."""
+    """How far registration got. registered: torch.tpu exists. dormant: the accelerator to which we left the
+    place.
+    """
 
     registered: bool = False
     dormant: str | None = None
@@ -100,7 +104,9 @@ def cache_dir() -> str | None:
 
 
 def register() -> None:
-    """Register the device, whatever other accelerator the machine has. Idempotent; RegistrationError when it cannot."""
+    """Register the device, whatever other accelerator the machine has. Idempotent; RegistrationError when it
+    cannot.
+    """
     if state.registered:
         return
     import torch
@@ -137,7 +143,8 @@ def register() -> None:
     # PyTorch's default for an out-of-tree device is float16; every TPU is made for bfloat16.
     torch.set_autocast_dtype("tpu", torch.bfloat16)
     if choice.candidates:
-        # accelerate has no branch for `tpu`; this is its documented way to name the device (without an index).
+        # accelerate has no branch for `tpu`; this is its documented way to name the device (without an
+        # index).
         os.environ.setdefault("ACCELERATE_TORCH_DEVICE", "tpu")
     state.registered, state.plugin, state.error, state.dormant = True, choice, None, None
 
@@ -184,7 +191,9 @@ def warn(message: str) -> None:
 
 
 def autoload() -> None:
-    """What `import torch` runs: never raises, loads no plugin, and leaves a machine with another accelerator alone."""
+    """What `import torch` runs: never raises, loads no plugin, and leaves a machine with another accelerator
+    alone.
+    """
     try:
         wanted = os.environ.get("TORCH_PJRT_PLUGIN", "").strip()
         if not wanted and not _hardware.tpu_chips():
@@ -197,7 +206,7 @@ def autoload() -> None:
             warn(f"torch-pjrt: the device `tpu` is not available: {state.plugin.problem}.")
         elif problem := _plugins.environment_problem():
             warn(f"torch-pjrt: {problem}")
-    except Exception as error:  # noqa: BLE001 - whatever it is, `import torch` goes on
+    except Exception as error:
         state.error = str(error) or repr(error)
         if not isinstance(error, RegistrationError):
             state.error = f"{type(error).__name__}: {state.error}. Fix: run `torch-pjrt doctor`"

@@ -12,7 +12,8 @@ Device: TypeAlias = "torch.device | str | int | None"
 
 
 def device_index(device: Device = None) -> int:
-    """Index of `device`: an int, "tpu", "tpu:1", a torch.device; None and an index-free device mean the current one.
+    """Index of `device`: an int, "tpu", "tpu:1", a torch.device; None and an index-free device mean the
+    current one.
 
     ValueError for a device of another type, TypeError for another Python type.
     """

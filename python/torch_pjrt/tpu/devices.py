@@ -60,7 +60,9 @@ def current_device() -> int:
 
 
 def set_device(device: Device) -> None:
-    """Make `device` current for this thread. Prefer the context manager `torch.tpu.device`. A negative index is a no-op."""
+    """Make `device` current for this thread. Prefer the context manager `torch.tpu.device`. A negative index
+    is a no-op.
+    """
     index = device_index(device)
     if index >= 0:
         _core.set_device(index)
@@ -101,7 +103,9 @@ class device:
 
 
 class device_of(device):
-    """Make the device of a tensor or storage current within a block; an object that is not on a tpu changes nothing."""
+    """Make the device of a tensor or storage current within a block; an object that is not on a tpu changes
+    nothing.
+    """
 
     def __init__(self, obj: Any) -> None:
         place = getattr(obj, "device", None)

@@ -8,8 +8,8 @@ from .. import _core
 from ._index import Device, device_index
 from .devices import _lazy_init
 
-# Statistic of torch.cuda -> prefix of the core's keys. Storages are PJRT buffers of exactly their size: there is no pool
-# of ours, so what is reserved is what is allocated and nothing is ever split.
+# Statistic of torch.cuda -> prefix of the core's keys. Storages are PJRT buffers of exactly their size: there
+# is no pool of ours, so what is reserved is what is allocated and nothing is ever split.
 _BYTES = ("allocated_current", "allocated_peak", "allocated_total", "freed_total")
 _BLOCKS = ("blocks_current", "blocks_peak", "blocks_total", "blocks_freed")
 _METRICS = ("current", "peak", "allocated", "freed")
@@ -29,7 +29,8 @@ _STATISTICS = {
 def memory_stats(device: Device = None) -> OrderedDict[str, int]:
     """Statistics of the allocator under torch.cuda's keys: "allocated_bytes.all.peak", "num_ooms", ...
 
-    Bytes or numbers of storages. `reserved_bytes` equals `allocated_bytes`, the small and large pools are zero.
+    Bytes or numbers of storages. `reserved_bytes` equals `allocated_bytes`, the small and large pools are
+    zero.
     """
     core = _core.memory_stats(device_index(device))
     result: OrderedDict[str, int] = OrderedDict()
@@ -100,7 +101,8 @@ def mem_get_info(device: Device = None) -> tuple[int, int]:
 
 
 def set_per_process_memory_fraction(fraction: float, device: Device = None) -> None:
-    """Limit live tensors to `fraction` (0 to 1) of the device's memory; 1.0 removes the limit. Starts the client.
+    """Limit live tensors to `fraction` (0 to 1) of the device's memory; 1.0 removes the limit. Starts the
+    client.
 
     Beyond the limit torch.OutOfMemoryError is raised. TypeError unless a float, ValueError outside 0 to 1.
     """
@@ -176,7 +178,9 @@ def memory_snapshot(*args: object, **kwargs: object) -> list:
 
 
 def _record_memory_history(*args: object, **kwargs: object) -> None:
-    raise NotImplementedError("torch.tpu.memory._record_memory_history is not implemented: PJRT has no allocator trace")
+    raise NotImplementedError(
+        "torch.tpu.memory._record_memory_history is not implemented: PJRT has no allocator trace"
+    )
 
 
 def _snapshot(*args: object, **kwargs: object) -> dict:

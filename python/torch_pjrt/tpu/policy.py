@@ -11,7 +11,9 @@ _S = TypeVar("_S")
 
 
 class Setting(Generic[_S]):
-    """A setting that has taken effect; as a context manager it goes back to the previous value at the end of the block."""
+    """A setting that has taken effect; as a context manager it goes back to the previous value at the end of
+    the block.
+    """
 
     def __init__(self, restore: Callable[[_S], Any], previous: _S) -> None:
         self._restore = restore
@@ -27,9 +29,9 @@ class Setting(Generic[_S]):
 def set_fallback(mode: str) -> Setting[str]:
     """What happens to an operator that cannot run on the device.
 
-    "error": NotImplementedError. "warn": it runs on the CPU, with one warning per operator. "allow": the same, silently;
-    it is counted in `stats()["fallbacks"]` all the same. ValueError for another word.
-    A function, and a context manager: `with torch.tpu.set_fallback("error"): ...`.
+    "error": NotImplementedError. "warn": it runs on the CPU, with one warning per operator. "allow": the
+    same, silently; it is counted in `stats()["fallbacks"]` all the same. ValueError for another word. A
+    function, and a context manager: `with torch.tpu.set_fallback("error"): ...`.
     """
     return Setting(_core.set_fallback, _core.set_fallback(mode))
 
@@ -40,8 +42,8 @@ def get_fallback() -> str:
 
 
 def eager_mode(mode: str | None = None) -> Setting[str] | str:
-    """How operators run. "strict": each is submitted at once, asynchronously. "debug": each is awaited, so that an error
-    points at its line. Without an argument: the mode in force. ValueError for another word.
+    """How operators run. "strict": each is submitted at once, asynchronously. "debug": each is awaited, so
+    that an error points at its line. Without an argument: the mode in force. ValueError for another word.
 
     A function, and a context manager: `with torch.tpu.eager_mode("debug"): ...`.
     """
@@ -66,10 +68,10 @@ def wait_compiles() -> None:
 def stats() -> dict[str, Any]:
     """What the runtime did since the start or `reset_stats()`.
 
-    Numbers: "compiles", "cache_hits" (plans found in memory), "disk_hits" (plans found on disk), "fallbacks" (operators
-    run on the CPU), "host_kernels" (operators run on the host by design), "host_transfers" (copies between host and
-    device), "executions", "bytes_to_device", "bytes_to_host". Dictionaries of counts: "compile_reasons", "fallback_ops",
-    "host_kernel_ops".
+    Numbers: "compiles", "cache_hits" (plans found in memory), "disk_hits" (plans found on disk), "fallbacks"
+    (operators run on the CPU), "host_kernels" (operators run on the host by design), "host_transfers" (copies
+    between host and device), "executions", "bytes_to_device", "bytes_to_host". Dictionaries of counts:
+    "compile_reasons", "fallback_ops", "host_kernel_ops".
     """
     return _core.stats()
 

@@ -1,7 +1,7 @@
 """Random numbers: the seed and the 16-byte state (seed, offset) of each device's default generator.
 
-The state lives on the host, so nothing here starts the client: seeding works in a forked child and before the first
-use of the device.
+The state lives on the host, so nothing here starts the client: seeding works in a forked child and before the
+first use of the device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ def _unsigned(seed: int) -> int:
     """The seed as torch.manual_seed takes it: -2**63 to 2**64 - 1, negative ones wrapping around."""
     seed = int(seed)
     if not -(2**63) <= seed < 2**64:
-        raise RuntimeError(f"Overflow when unpacking long long: the seed {seed} is outside [-2**63, 2**64 - 1]")
+        raise RuntimeError(
+            f"Overflow when unpacking long long: the seed {seed} is outside [-2**63, 2**64 - 1]"
+        )
     return seed % 2**64
 
 
@@ -54,7 +56,9 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Device = "tpu") -> Tensor:
-    """State of a device's generator: a CPU ByteTensor of 16 elements, seed u64 then offset u64, little endian."""
+    """State of a device's generator: a CPU ByteTensor of 16 elements, seed u64 then offset u64, little
+    endian.
+    """
     return torch.frombuffer(bytearray(_core.get_rng_state(device_index(device))), dtype=torch.uint8)
 
 
@@ -71,7 +75,9 @@ def set_rng_state(new_state: Tensor, device: Device = "tpu") -> None:
     if not isinstance(new_state, Tensor) or new_state.dtype != torch.uint8 or new_state.device.type != "cpu":
         raise TypeError("expected a torch.ByteTensor on the CPU as RNG state")
     if new_state.numel() != 16:
-        raise RuntimeError(f"RNG state is wrong size: expected 16 bytes (seed, offset), got {new_state.numel()}")
+        raise RuntimeError(
+            f"RNG state is wrong size: expected 16 bytes (seed, offset), got {new_state.numel()}"
+        )
     _core.set_rng_state(device_index(device), bytes(new_state.flatten().tolist()))
 
 

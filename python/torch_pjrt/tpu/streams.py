@@ -52,11 +52,17 @@ class Event(torch.Event):
     interprocess: NotImplementedError, PJRT has no events between processes.
     """
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> Event:
         """An event that has not been recorded yet."""
         if interprocess:
-            raise NotImplementedError("torch.tpu.Event(interprocess=True) is not implemented: PJRT events are of one process")
-        return super().__new__(cls, device=torch.device("tpu"), enable_timing=enable_timing, blocking=blocking)
+            raise NotImplementedError(
+                "torch.tpu.Event(interprocess=True) is not implemented: PJRT events are of one process"
+            )
+        return super().__new__(
+            cls, device=torch.device("tpu"), enable_timing=enable_timing, blocking=blocking
+        )
 
     def record(self, stream: torch.Stream | None = None) -> None:
         """Record in `stream`, the current one by default."""
@@ -86,7 +92,9 @@ def default_stream(device: Device = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make `stream` and its device current. None changes nothing. Prefer the context manager `torch.tpu.stream`."""
+    """Make `stream` and its device current. None changes nothing. Prefer the context manager
+    `torch.tpu.stream`.
+    """
     if stream is None:
         return
     _check(stream)
