@@ -51,6 +51,7 @@ def test_second_run_compiles_nothing_and_starts_fast(tmp_path: Path) -> None:
 
     assert first_counts["compile"] > 0
     assert second_counts["compile"] == 0
+    assert second_counts["deserialize"] > 0
     assert second["compiles"] == 0
     assert second["text"] == first["text"]
     assert second["new_tokens"] == NEW_TOKENS
