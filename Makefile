@@ -18,8 +18,8 @@ RUST_SOURCES := Cargo.toml $(wildcard Cargo.lock) $(shell find crates csrc -type
 BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 COUNTER := $(TARGET)/release/libpjrt_count.so
-# Looked up when a recipe runs: the package may have been installed a moment before.
-CPU_PLUGIN = $(abspath $(wildcard $(VENV)/lib/python3*/site-packages/fastatomstruct_xla_cpu/libpjrt_cpu.so))
+# Looked up when a recipe runs: the packages may have been installed a moment before.
+SITE = $(abspath $(wildcard $(VENV)/lib/python3*/site-packages))
 
 .PHONY: help venv build demo test test-rust test-python bench conformance wheel lint docs clean FORCE
 
@@ -57,8 +57,11 @@ test: test-rust test-python ## Run every test
 
 test-rust: venv ## Run the Rust tests
 	@echo "==> Rust tests"
-	@export TORCH_PJRT_PLUGIN="$${TORCH_PJRT_PLUGIN:-$(CPU_PLUGIN)}"; \
-	if cargo nextest --version >/dev/null 2>&1; then cargo nextest run --workspace; else cargo test --workspace; fi
+	@export TORCH_PJRT_TEST_PLUGIN="$${TORCH_PJRT_TEST_PLUGIN:-$(SITE)/fastatomstruct_xla_cpu/libpjrt_cpu.so}"; \
+	export TORCH_PJRT_TEST_LIBTPU="$${TORCH_PJRT_TEST_LIBTPU:-$(SITE)/libtpu/libtpu.so}"; \
+	if cargo nextest --version >/dev/null 2>&1; \
+	then cargo nextest run --workspace --run-ignored all; \
+	else cargo test --workspace --tests -- --include-ignored; fi
 
 test-python: build $(COUNTER) ## Run the Python tests
 	@echo "==> Python tests"
