@@ -1,26 +1,37 @@
 //! What each ATen operator means: one table, one lowering per operator, from a graph of operators to StableHLO.
 
+mod activations;
 mod batch_norm;
 mod binary;
 mod call;
 mod comparison;
 mod convert;
 mod convolution;
+mod copies;
+mod creation;
 mod division;
 mod dtype;
 mod elementwise;
 mod error;
 mod formula;
 mod graph;
+mod indexing;
+mod indices;
 mod lowering;
+mod masked;
 mod matmul;
+mod moments;
 mod movement;
 mod normalization;
 mod promote;
+mod reductions;
 mod registry;
+mod scans;
+mod scatter;
 mod softmax;
 mod special;
 mod statistics;
+mod ternary;
 mod unary;
 mod views;
 

@@ -49,15 +49,25 @@ impl OpDef {
 
 /// One entry per family file.
 const FAMILIES: &[&[OpDef]] = &[
+    crate::activations::OPS,
     crate::batch_norm::OPS,
     crate::binary::OPS,
     crate::comparison::OPS,
     crate::convolution::OPS,
+    crate::copies::OPS,
+    crate::creation::OPS,
     crate::division::OPS,
+    crate::indexing::OPS,
+    crate::masked::OPS,
     crate::matmul::OPS,
+    crate::moments::OPS,
     crate::movement::OPS,
     crate::normalization::OPS,
+    crate::reductions::OPS,
+    crate::scans::OPS,
+    crate::scatter::OPS,
     crate::softmax::OPS,
+    crate::ternary::OPS,
     crate::unary::OPS,
     crate::views::OPS,
 ];

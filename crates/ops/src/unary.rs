@@ -134,7 +134,7 @@ fn logical_not(c: &mut Call<'_>) -> Result<Outputs> {
     pointwise(c, DType::Bool, [&x], |[x]| !x)
 }
 
-fn conj_physical(c: &mut Call<'_>) -> Result<Outputs> {
+pub fn conj_physical(c: &mut Call<'_>) -> Result<Outputs> {
     let x = c.tensor(0)?;
     let value = c.value(&x, x.dtype)?;
     if !x.dtype.is_complex() {
