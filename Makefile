@@ -60,8 +60,8 @@ test-rust: venv ## Run the Rust tests
 	@export TORCH_PJRT_TEST_PLUGIN="$${TORCH_PJRT_TEST_PLUGIN:-$(SITE)/fastatomstruct_xla_cpu/libpjrt_cpu.so}"; \
 	export TORCH_PJRT_TEST_LIBTPU="$${TORCH_PJRT_TEST_LIBTPU:-$(SITE)/libtpu/libtpu.so}"; \
 	if cargo nextest --version >/dev/null 2>&1; \
-	then cargo nextest run --workspace --run-ignored all; \
-	else cargo test --workspace --tests -- --include-ignored; fi
+	then cargo nextest run --workspace; cargo nextest run -p pjrt --test topology --run-ignored only; \
+	else cargo test --workspace; cargo test -p pjrt --test topology -- --ignored; fi
 
 test-python: build $(COUNTER) ## Run the Python tests
 	@echo "==> Python tests"
