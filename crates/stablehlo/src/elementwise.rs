@@ -63,6 +63,7 @@ elementwise! { unary same_type "stablehlo."
     round_nearest_afz ElementType::is_float, "a float type";
     round_nearest_even ElementType::is_float, "a float type";
     rsqrt float_or_complex, "a float or complex type";
+    /// -1, ±0, 1 or NaN; for complex numbers x / |x|.
     sign signed, "a signed integer, float or complex type";
     sine float_or_complex, "a float or complex type";
     sqrt float_or_complex, "a float or complex type";
@@ -76,16 +77,21 @@ elementwise! { binary same_type "stablehlo."
     and pred_or_int, "a boolean or integer type";
     atan2 float_or_complex, "a float or complex type";
     divide number, "an integer, float or complex type";
-    /// The larger operand; NaN if either is; for `Pred` logical or.
+    /// The larger operand; NaN if either is; for `Pred` logical or. XLA's CPU back end gives the other
+    /// operand instead of a NaN on the right unless `xla_cpu_enable_fast_min_max` is off.
     maximum any, "any type";
+    /// The smaller operand; as [`Builder::maximum`].
     minimum any, "any type";
     /// Product; logical and for `Pred`.
     multiply any, "any type";
     or pred_or_int, "a boolean or integer type";
+    /// Power. XLA's integer power is wrong for exponents of the type's bit width or more (it uses the low
+    /// bits of the exponent), and gives 0 or ±1 for negative ones.
     power number, "an integer, float or complex type";
     /// Remainder with the sign of the dividend, as C has it. XLA crashes on complex operands.
     remainder real_number, "an integer or float type";
     shift_left ElementType::is_int, "an integer type";
+    /// Copies the highest bit, also of an unsigned operand.
     shift_right_arithmetic ElementType::is_int, "an integer type";
     shift_right_logical ElementType::is_int, "an integer type";
     subtract number, "an integer, float or complex type";
