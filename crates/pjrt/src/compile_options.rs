@@ -13,7 +13,10 @@ use crate::options::OptionValue;
 /// It cannot be a compile option: overrides cannot set entries of a map, and `debug_options` in the proto would replace
 /// every default. Up to API 0.106 the override `xla_cpu_use_fusion_emitters = false` turns all fusion emitters off;
 /// 0.115 no longer has it.
-pub const XLA_FLAGS_FOR_CPU: &str = "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters=true";
+///
+/// The second flag: by default `maximum` and `minimum` on the CPU lose NaN.
+pub const XLA_FLAGS_FOR_CPU: &str =
+    "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters=true --xla_cpu_enable_fast_min_max=false";
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileOptions {
