@@ -15,8 +15,7 @@ use crate::options::OptionValue;
 /// 0.115 no longer has it.
 ///
 /// The second flag: by default `maximum` and `minimum` on the CPU lose NaN.
-pub const XLA_FLAGS_FOR_CPU: &str =
-    "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters=true --xla_cpu_enable_fast_min_max=false";
+pub const XLA_FLAGS_FOR_CPU: &str = "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters=true --xla_cpu_enable_fast_min_max=false";
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompileOptions {
