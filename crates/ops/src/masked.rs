@@ -1,0 +1,148 @@
+//! Writes at boolean masks that need no sizes from the device: masked_scatter, and index_put whose values do not
+//! depend on how many elements the mask selects, or whose number the program checks.
+
+use stablehlo::{Direction, Value};
+
+use crate::call::{Call, Outputs, Tensor};
+use crate::convert;
+use crate::dtype::DType;
+use crate::error::{CheckKind, LoweringError};
+use crate::graph::{Dims, Number};
+use crate::indexing::is_mask;
+use crate::indices::{index_dtype, take};
+use crate::registry::OpDef;
+
+type Result<T> = std::result::Result<T, LoweringError>;
+
+pub const OPS: &[OpDef] = &[OpDef::new("aten::masked_scatter", masked_scatter)];
+
+/// For each element of a flat mask how many selected ones come before it, and their number.
+fn ranks(c: &mut Call<'_>, mask: Value) -> Result<(Value, Value)> {
+    let dtype = index_dtype(c.b.dims(mask)[0]);
+    let ones = c.convert(mask, dtype)?;
+    let counts = inclusive_sums(c, ones)?;
+    let one = convert::splat(c.b, counts, Number::Int(1))?;
+    let ranks = c.b.subtract(counts, one)?;
+    let total = c.b.reduce_add(ones, &[0])?;
+    Ok((ranks, total))
+}
+
+/// Running sums of a vector by doubling steps: log2(n) shifted additions.
+fn inclusive_sums(c: &mut Call<'_>, x: Value) -> Result<Value> {
+    let n = c.b.dims(x)[0];
+    let zero = convert::constant(c.b, Number::Int(0), convert::dtype_of(c.b, x)?)?;
+    let mut sums = x;
+    let mut step = 1;
+    while step < n {
+        let shifted = c.b.pad(sums, zero, &[step], &[-step], &[0])?;
+        sums = c.b.add(sums, shifted)?;
+        step *= 2;
+    }
+    Ok(sums)
+}
+
+fn masked_scatter(c: &mut Call<'_>) -> Result<Outputs> {
+    let (x, mask, source) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
+    let sizes = c.out(0)?.sizes.clone();
+    let numel: i64 = sizes.iter().product();
+    let own = c.broadcast(&x, x.dtype, &sizes)?;
+    if numel == 0 {
+        return Ok(own.into());
+    }
+    let mask = c.broadcast(&mask, DType::Bool, &sizes)?;
+    let flat = c.b.reshape(mask, &[numel])?;
+    let (ranks, total) = ranks(c, flat)?;
+    let available = convert::splat(c.b, total, Number::Int(source.numel().min(numel)))?;
+    let short = c.b.compare(total, available, Direction::Gt)?;
+    c.check(
+        short,
+        CheckKind::Runtime,
+        "masked_scatter: expected self and source to have the same number of elements as the mask selects",
+    );
+    if source.numel() == 0 {
+        return Ok(own.into());
+    }
+    let from = c.value(&source, x.dtype)?;
+    let from = c.b.reshape(from, &[source.numel()])?;
+    let taken = take(c.b, from, 0, ranks)?;
+    let taken = c.b.reshape(taken, &sizes)?;
+    Ok(c.b.select(mask, taken, own)?.into())
+}
+
+/// `index_put` at one mask; `None` if the indices are no single mask.
+pub fn index_put(
+    c: &mut Call<'_>,
+    x: &Tensor,
+    indices: &[Option<Tensor>],
+    values: &Tensor,
+    accumulate: bool,
+) -> Result<Option<Value>> {
+    let mut given = indices.iter().enumerate().filter_map(|(dim, index)| Some((dim, index.as_ref()?)));
+    let (Some((dim, mask)), None) = (given.next(), given.next()) else { return Ok(None) };
+    if !is_mask(mask) {
+        return Ok(None);
+    }
+    let end = dim + mask.rank();
+    if end > x.rank() || x.sizes[dim..end] != mask.sizes[..] {
+        return Err(LoweringError::InvalidArgument {
+            kind: CheckKind::Index,
+            message: format!(
+                "The shape of the mask {:?} at index 0 does not match the shape of the indexed tensor {:?} at \
+                 index {dim}",
+                mask.sizes, x.sizes
+            ),
+        });
+    }
+    // The values broadcast to [x before the mask.., selected, x after it..].
+    let (before, after) = (&x.sizes[..dim], &x.sizes[end..]);
+    let result_rank = before.len() + 1 + after.len();
+    let extra = values.rank().saturating_sub(result_rank);
+    if values.sizes[..extra].iter().any(|&size| size != 1) {
+        return Err(LoweringError::unsupported("values of more dimensions than the mask selects"));
+    }
+    let own_sizes = &values.sizes[extra..];
+    let mut sizes = Dims::from_elem(1, result_rank - own_sizes.len());
+    sizes.extend_from_slice(own_sizes);
+    let count = sizes[dim];
+    let selectable = mask.numel();
+    let mut spread = Dims::from_slice(before);
+    spread.push(selectable);
+    spread.extend_from_slice(after);
+    let fits = |(own, all): (&i64, &i64)| *own == 1 || own == all;
+    if !sizes[..dim].iter().zip(before).all(fits) || !sizes[dim + 1..].iter().zip(after).all(fits) {
+        return Err(LoweringError::invalid(format!(
+            "shape mismatch: value tensor of shape {:?} cannot be broadcast to the indexing result",
+            values.sizes
+        )));
+    }
+    let own = c.value(x, x.dtype)?;
+    if x.numel() == 0 {
+        return Ok(Some(own));
+    }
+    let flat = c.b.reshape(own, &spread)?;
+    let mask = c.value(mask, DType::Bool)?;
+    let mask = c.b.reshape(mask, &[selectable])?;
+    let updates = c.value(values, x.dtype)?;
+    let updates = c.b.reshape(updates, &sizes)?;
+    let updates = if count == 1 {
+        updates
+    } else {
+        let (ranks, total) = ranks(c, mask)?;
+        let expected = convert::splat(c.b, total, Number::Int(count.min(selectable + 1)))?;
+        let wrong = c.b.compare(total, expected, Direction::Ne)?;
+        let message = format!(
+            "shape mismatch: value tensor of shape {:?} cannot be broadcast to indexing result",
+            values.sizes
+        );
+        c.check(wrong, CheckKind::Runtime, message);
+        if count == 0 {
+            return Ok(Some(own));
+        }
+        take(c.b, updates, dim, ranks)?
+    };
+    let updates = convert::broadcast_to(c.b, updates, &spread)?;
+    let updates = if accumulate { c.b.add(flat, updates)? } else { updates };
+    let mask = c.b.broadcast_in_dim(mask, &spread, &[dim as i64])?;
+    let written = c.b.select(mask, updates, flat)?;
+    Ok(Some(c.b.reshape(written, &x.sizes)?))
+}
