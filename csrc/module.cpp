@@ -57,7 +57,7 @@ const char* register_all(const TpuCoreApi* api) {
   try {
     register_allocator();
     register_guard();
-    register_hooks();
+    if (core->register_hooks) register_hooks();
     register_kernels();
     register_dispatch();
     register_autocast();

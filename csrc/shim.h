@@ -226,6 +226,9 @@ struct TpuCoreApi {
 
   // Device whose reserved range holds `address`; -1 when none does.
   int32_t (*device_of_address)(const void* address);
+
+  // 1: become PyTorch's accelerator (PrivateUse1 hooks); 0: another one is there and keeps its place.
+  int32_t register_hooks;
 };
 
 // Functions of the shim, handed to the core when it registers.

@@ -43,8 +43,6 @@ pub struct HostTensor<'a> {
     pub wrapped: bool,
     /// Value of a 0-dim tensor.
     pub number: Number,
-    /// Bytes of a contiguous tensor; empty when it is not contiguous.
-    pub bytes: &'a [u8],
 }
 
 #[derive(Clone)]

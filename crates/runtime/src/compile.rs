@@ -82,8 +82,9 @@ pub fn executable(program: &Hash, text: String, op: &str) -> Result<pjrt::Execut
 }
 
 fn compile(runtime: &Runtime, program: Hash, text: &str) -> Outcome {
-    let compiled =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.client.compile(text, &options())));
+    let compiled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        runtime.client.compile(text, &options(runtime))
+    }));
     let outcome = match compiled {
         Ok(Ok(executable)) => Ok(executable),
         Ok(Err(error)) => Err(Arc::new(error)),
@@ -113,8 +114,14 @@ pub fn wait_idle() -> Result<()> {
     }
 }
 
-fn options() -> pjrt::CompileOptions {
-    pjrt::CompileOptions::portable()
+fn options(runtime: &Runtime) -> pjrt::CompileOptions {
+    let options = pjrt::CompileOptions::portable();
+    if runtime.is_cpu {
+        // The fast forms of minimum and maximum drop a NaN in their second operand.
+        options.with_override("xla_cpu_enable_fast_min_max", false)
+    } else {
+        options
+    }
 }
 
 /// The on-disk cache of this process's environment, unless it is off.
@@ -138,7 +145,7 @@ fn environment(runtime: &Runtime) -> String {
         env!("LOWERING_VERSION"),
         device::config().map_or("", |config| &config.torch_version),
         runtime.client.platform_version(),
-        options().encode().unwrap_or_default(),
+        options(runtime).encode().unwrap_or_default(),
         runtime.client.devices().first().map_or("", |device| device.kind()),
         cpu_features(),
     )

@@ -77,6 +77,18 @@ pub fn is_started() -> bool {
     !in_bad_fork() && RUNTIME.get().is_some()
 }
 
+/// Limits set before the client starts, by device.
+static EARLY_LIMITS: Mutex<Vec<(usize, Option<u64>)>> = Mutex::new(Vec::new());
+
+/// Bytes that live tensors of a device may take; works before the client starts.
+pub fn set_memory_limit(index: usize, limit: Option<u64>) {
+    let mut early = EARLY_LIMITS.lock();
+    match RUNTIME.get().and_then(|runtime| runtime.devices.get(index)) {
+        Some(device) => device.memory.set_limit(limit),
+        None => early.push((index, limit)),
+    }
+}
+
 /// Never starts the client.
 pub fn count() -> usize {
     match RUNTIME.get() {
@@ -99,7 +111,14 @@ pub fn runtime() -> Result<&'static Runtime> {
     }
     let runtime = start_in_environment()?;
     STARTED_BY.store(std::process::id(), Relaxed);
-    Ok(RUNTIME.get_or_init(|| runtime))
+    let early = EARLY_LIMITS.lock();
+    let runtime = RUNTIME.get_or_init(|| runtime);
+    for (index, limit) in early.iter() {
+        if let Some(device) = runtime.devices.get(*index) {
+            device.memory.set_limit(*limit);
+        }
+    }
+    Ok(runtime)
 }
 
 /// XLA reads its flags once, when the plugin is loaded.
@@ -186,6 +205,12 @@ pub fn exchange(index: i32) -> i32 {
     previous
 }
 
+/// The device whose live storage holds `address`.
+pub fn of_address(address: usize) -> Option<usize> {
+    let runtime = RUNTIME.get()?;
+    runtime.devices.iter().position(|device| device.memory.holds(address))
+}
+
 impl Device {
     pub fn index(&self) -> usize {
         self.index
@@ -210,6 +235,11 @@ impl Device {
     /// Waits for all submitted work and raises the first error among it.
     pub fn synchronize(&'static self) -> Result<()> {
         self.streams.synchronize_all()?;
+        self.checks.drain()
+    }
+
+    /// Raises what checks of finished programs have left to raise, after waiting for them.
+    pub fn drain_checks(&self) -> Result<()> {
         self.checks.drain()
     }
 

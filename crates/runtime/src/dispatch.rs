@@ -267,7 +267,7 @@ fn finish(call: &Call, program: Program) -> Result<Arc<Plan>> {
 }
 
 /// Runs the plan of the call that [`plan`] or [`build`] has just prepared. `fresh[i]` is the storage of output `i`.
-pub fn execute(call: &Call, plan: &Arc<Plan>, fresh: &[&Arc<Storage>]) -> Result<()> {
+pub fn execute(call: &Call, plan: &Arc<Plan>, fresh: &[Option<&Arc<Storage>>]) -> Result<()> {
     let prepared = PREPARED.take();
     if !plan.recorded.resized.is_empty() {
         return execute_resized(call, plan, fresh);
@@ -279,7 +279,7 @@ pub fn execute(call: &Call, plan: &Arc<Plan>, fresh: &[&Arc<Storage>]) -> Result
     run(call, plan, signature, fresh)
 }
 
-fn execute_resized(call: &Call, plan: &Arc<Plan>, fresh: &[&Arc<Storage>]) -> Result<()> {
+fn execute_resized(call: &Call, plan: &Arc<Plan>, fresh: &[Option<&Arc<Storage>>]) -> Result<()> {
     let signature = Signature::of(call)?;
     if let Some(plan) = lookup(call, &signature) {
         return run(call, &plan, signature, fresh);
@@ -299,7 +299,7 @@ fn execute_resized(call: &Call, plan: &Arc<Plan>, fresh: &[&Arc<Storage>]) -> Re
     run(call, &plan, signature, fresh)
 }
 
-fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[&Arc<Storage>]) -> Result<()> {
+fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Storage>>]) -> Result<()> {
     let Some(executable) = &plan.executable else { return Ok(()) };
     let device = device::get(call.device)?;
     let recorded = &plan.recorded;
@@ -352,7 +352,8 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[&Arc<Storage>]) 
         let held = Contents::Buffer(Held { buffer: Arc::new(buffer), layout, origin });
         match sink {
             Sink::Fresh(k, _) => {
-                fresh.get(*k as usize).ok_or_else(|| Error::internal("an output has no storage"))?.set(held);
+                let storage = fresh.get(*k as usize).copied().flatten();
+                storage.ok_or_else(|| Error::internal("an output has no storage"))?.set(held);
             }
             Sink::Storage(class, _) => {
                 if let Some((_, contents)) = written.iter_mut().find(|(c, _)| c == class) {
@@ -375,11 +376,11 @@ fn push_checks(
     call: &Call,
     plan: &Plan,
     device: &'static Device,
-    fresh: &[&Arc<Storage>],
+    fresh: &[Option<&Arc<Storage>>],
     flags: impl Iterator<Item = pjrt::Buffer>,
     origin: Origin,
 ) -> Result<()> {
-    let mut results: Vec<_> = fresh.iter().map(|storage| Arc::downgrade(storage)).collect();
+    let mut results: Vec<_> = fresh.iter().flatten().map(|storage| Arc::downgrade(storage)).collect();
     crate::call::for_each_tensor(call.args, &mut |slot, value| {
         if let crate::call::Value::Tensor(tensor) = value
             && call.op.is_mutated_slot(call, slot)

@@ -1,15 +1,12 @@
 //! Accounting of device memory: true statistics, a limit, and messages that help when it is exceeded.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-
-/// Storages below this size are left out of the table of the largest ones.
-const REGISTERED_BYTES: usize = 4096;
 
 #[derive(Default)]
 pub struct Memory {
@@ -24,7 +21,8 @@ pub struct Memory {
     ooms: AtomicI64,
     /// 0: none.
     limit: AtomicU64,
-    live: Mutex<FxHashMap<usize, usize>>,
+    /// Live storages by address.
+    live: Mutex<BTreeMap<usize, usize>>,
 }
 
 /// Bytes, except `blocks_*` (storages) and `ooms` (times).
@@ -76,15 +74,16 @@ impl Memory {
     }
 
     pub fn register(&self, address: usize, nbytes: usize) {
-        if nbytes >= REGISTERED_BYTES {
-            self.live.lock().insert(address, nbytes);
-        }
+        self.live.lock().insert(address, nbytes);
     }
 
-    pub fn unregister(&self, address: usize, nbytes: usize) {
-        if nbytes >= REGISTERED_BYTES {
-            self.live.lock().remove(&address);
-        }
+    pub fn unregister(&self, address: usize) {
+        self.live.lock().remove(&address);
+    }
+
+    /// Whether a live storage spans `address`.
+    pub fn holds(&self, address: usize) -> bool {
+        self.live.lock().range(..=address).next_back().is_some_and(|(start, nbytes)| address < start + nbytes)
     }
 
     /// `None` removes the limit.

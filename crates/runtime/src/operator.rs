@@ -33,6 +33,11 @@ impl Operator {
         argument < 64 && self.mutated & (1 << argument) != 0
     }
 
+    /// Whether the functional form does without argument `argument`: an `out=` tensor.
+    pub fn drops_argument(&self, argument: usize) -> bool {
+        self.has_functional && base(&self.functional) == base(&self.name) && self.is_mutated(argument)
+    }
+
     /// Whether tensor `slot` of the call is written.
     pub fn is_mutated_slot(&self, call: &Call, slot: usize) -> bool {
         let mut first = 0;
@@ -59,14 +64,11 @@ impl Operator {
     pub fn is_attribute(&self, argument: usize) -> bool {
         self.numbers_are_attributes() || self.lowering.is_some_and(|def| def.attributes.contains(&argument))
     }
+}
 
-    /// Index tensors may be on the host, as on CUDA; they are uploaded.
-    pub fn accepts_host_indices(&self) -> bool {
-        self.functional.starts_with("aten::index.")
-            || self.functional.starts_with("aten::index_put")
-            || self.functional.starts_with("aten::_index_put_impl")
-            || self.functional.starts_with("aten::_unsafe_index")
-    }
+/// The name without its overload.
+fn base(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(base, _)| base)
 }
 
 #[derive(Default)]

@@ -59,11 +59,10 @@ struct Planner<'a> {
 
 /// The single node that a natively lowered call is.
 pub fn single_node(call: &Call, metas: &MetaResult) -> CallGraph {
-    let drops_out_arguments = call.op.has_functional && !is_in_place(&call.op.name);
     let mut builder = NodeBuilder { graph: Graph::default(), slots: Vec::new(), slot: 0 };
     let mut args = Vec::with_capacity(call.args.len());
     for (index, arg) in call.args.iter().enumerate() {
-        if drops_out_arguments && call.op.is_mutated(index) {
+        if call.op.drops_argument(index) {
             builder.skip(arg);
         } else {
             args.push(builder.arg(call, index, arg));
@@ -79,12 +78,6 @@ pub fn single_node(call: &Call, metas: &MetaResult) -> CallGraph {
         outputs.iter().enumerate().map(|(k, meta)| meta.as_ref().map(|_| ValueRef::Node(0, k))).collect();
     graph.nodes.push(Node { op: call.op.functional.as_str().into(), args, outputs });
     CallGraph { graph, slots: builder.slots, mutated_first: false }
-}
-
-/// `aten::add_.Tensor`, but not `aten::__iand__` or `aten::add.out`.
-fn is_in_place(name: &str) -> bool {
-    let base = name.split_once('.').map_or(name, |(base, _)| base);
-    base.ends_with('_') && !base.ends_with("__")
 }
 
 struct NodeBuilder {

@@ -97,7 +97,7 @@ impl Storage {
 impl Drop for Storage {
     fn drop(&mut self) {
         if let Some(address) = self.address {
-            self.device.memory().unregister(address.get(), self.nbytes);
+            self.device.memory().unregister(address.get());
             pjrt::address_space::release(address, self.nbytes);
         }
         self.device.memory().release(self.nbytes);

@@ -300,7 +300,12 @@ mod tests {
     #[test]
     fn overlapping_views_gather() {
         assert_eq!(check(&[10], &[4, 3], &[2, 1], 0), Recipe::Gather);
-        assert_eq!(check(&[4, 4], &[4], &[5], 0), Recipe::Gather);
+        assert_eq!(check(&[4, 4], &[3, 3], &[3, 1], 0), Recipe::Gather);
+    }
+
+    #[test]
+    fn a_diagonal_is_a_stepped_slice() {
+        assert!(is_slices_of(&check(&[4, 4], &[4], &[5], 0), &[16]));
     }
 
     #[test]

@@ -1,0 +1,240 @@
+//! From the boundary's structs to the runtime's borrowed types.
+
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+use ops::{DType, Dims, Number, TensorMeta};
+use runtime::call::{HostTensor, ModeBits, Tensor, Value};
+use runtime::storage::Storage;
+use runtime::{Error, Result, operator};
+use smallvec::SmallVec;
+
+use crate::abi::{self, tag};
+
+/// A storage handle, as the DataPtr context carries it.
+pub fn into_handle(storage: Arc<Storage>) -> *mut c_void {
+    Box::into_raw(Box::new(storage)).cast()
+}
+
+/// # Safety
+/// `handle` must come from [`into_handle`] and not have been freed.
+pub unsafe fn storage<'a>(handle: *mut c_void) -> &'a Arc<Storage> {
+    // SAFETY: the caller promises a live Box<Arc<Storage>>.
+    unsafe { &*handle.cast::<Arc<Storage>>() }
+}
+
+/// # Safety
+/// As [`storage`]; the handle is dead afterwards.
+pub unsafe fn free_handle(handle: *mut c_void) {
+    if !handle.is_null() {
+        // SAFETY: the caller promises a live Box<Arc<Storage>> that nobody uses again.
+        drop(unsafe { Box::from_raw(handle.cast::<Arc<Storage>>()) });
+    }
+}
+
+/// # Safety
+/// `data` must be valid for `len` elements, or `len` be 0.
+pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
+    if len == 0 {
+        return &[];
+    }
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(data, len) }
+}
+
+pub fn dtype(number: i8) -> Result<DType> {
+    DType::from_c10(number).ok_or_else(|| Error::NotImplemented {
+        op: "tpu".to_owned(),
+        reason: format!("tensors of c10 scalar type {number} (quantised or of fewer than 8 bits)"),
+    })
+}
+
+/// # Safety
+/// Pointers of `tensor` must be valid for `'a`.
+pub unsafe fn device_tensor<'a>(tensor: &abi::Tensor) -> Result<Tensor<'a>> {
+    if tensor.storage.is_null() {
+        return Err(Error::Runtime("a tensor of another device, or without storage, was given".to_owned()));
+    }
+    let rank = tensor.ndim as usize;
+    // SAFETY: promised by the caller.
+    let (storage, sizes, strides) =
+        unsafe { (storage(tensor.storage), slice(tensor.sizes, rank), slice(tensor.strides, rank)) };
+    Ok(Tensor {
+        storage,
+        dtype: dtype(tensor.dtype)?,
+        sizes,
+        strides,
+        offset: tensor.offset,
+        conj: tensor.flags & abi::FLAG_CONJ != 0,
+        neg: tensor.flags & abi::FLAG_NEG != 0,
+    })
+}
+
+/// # Safety
+/// Pointers of `tensor` must be valid for `'a`.
+unsafe fn host_tensor<'a>(tensor: &abi::Tensor) -> Result<HostTensor<'a>> {
+    let rank = tensor.ndim as usize;
+    let dtype = dtype(tensor.dtype)?;
+    // SAFETY: promised by the caller; a 0-dim tensor has one element.
+    let (sizes, strides, number) = unsafe {
+        let number = if rank == 0 && !tensor.host.is_null() {
+            read_number(tensor.host.cast(), dtype)
+        } else {
+            Number::Int(0)
+        };
+        (slice(tensor.sizes, rank), slice(tensor.strides, rank), number)
+    };
+    let flip = tensor.flags & abi::FLAG_NEG != 0;
+    let number = match number {
+        Number::Float(f) if flip => Number::Float(-f),
+        Number::Complex(re, im) if tensor.flags & abi::FLAG_CONJ != 0 => Number::Complex(re, -im),
+        other => other,
+    };
+    Ok(HostTensor { dtype, sizes, strides, wrapped: tensor.flags & abi::FLAG_WRAPPED_NUMBER != 0, number })
+}
+
+/// # Safety
+/// `data` must point to one element of `dtype`; it need not be aligned.
+pub unsafe fn read_number(data: *const u8, dtype: DType) -> Number {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match dtype {
+            DType::Bool => Number::Bool(data.read() != 0),
+            DType::UInt8 => Number::Int(data.read().into()),
+            DType::Int8 => Number::Int(data.cast::<i8>().read().into()),
+            DType::Int16 => Number::Int(data.cast::<i16>().read_unaligned().into()),
+            DType::UInt16 => Number::Int(data.cast::<u16>().read_unaligned().into()),
+            DType::Int32 => Number::Int(data.cast::<i32>().read_unaligned().into()),
+            DType::UInt32 => Number::Int(data.cast::<u32>().read_unaligned().into()),
+            DType::Int64 | DType::UInt64 => Number::Int(data.cast::<i64>().read_unaligned()),
+            DType::Float16 => Number::Float(half::f16::from_bits(data.cast::<u16>().read_unaligned()).into()),
+            DType::BFloat16 => {
+                Number::Float(half::bf16::from_bits(data.cast::<u16>().read_unaligned()).into())
+            }
+            DType::Float32 => Number::Float(data.cast::<f32>().read_unaligned().into()),
+            DType::Float64 => Number::Float(data.cast::<f64>().read_unaligned()),
+            DType::Complex64 => {
+                let [re, im] = data.cast::<[f32; 2]>().read_unaligned();
+                Number::Complex(re.into(), im.into())
+            }
+            DType::Complex128 => {
+                let [re, im] = data.cast::<[f64; 2]>().read_unaligned();
+                Number::Complex(re, im)
+            }
+            // float8 numbers are never host scalars of a call: PyTorch has no arithmetic for them.
+            DType::Float8E5M2 | DType::Float8E4M3FN | DType::Float8E5M2FNUZ | DType::Float8E4M3FNUZ => {
+                Number::Float(f64::NAN)
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Pointers of `value` must be valid for `'a`.
+unsafe fn value<'a>(value: &abi::Value) -> Result<Value<'a>> {
+    let is_scalar = value.is_scalar != 0;
+    // SAFETY: the tag says which member of the union is set, and the caller promises its pointers.
+    unsafe {
+        Ok(match value.tag {
+            tag::NONE => Value::None,
+            tag::TENSOR if !value.u.tensor.storage.is_null() => {
+                Value::Tensor(device_tensor(&value.u.tensor)?)
+            }
+            tag::TENSOR => Value::Host(host_tensor(&value.u.tensor)?),
+            tag::INT => Value::Number { number: Number::Int(value.u.i), is_scalar },
+            tag::DOUBLE => Value::Number { number: Number::Float(value.u.d), is_scalar },
+            tag::BOOL => Value::Number { number: Number::Bool(value.u.i != 0), is_scalar },
+            tag::COMPLEX => Value::Number { number: Number::Complex(value.u.c[0], value.u.c[1]), is_scalar },
+            tag::STRING => Value::Str(CStr::from_ptr(value.u.string).to_str().unwrap_or("")),
+            tag::INT_LIST => Value::Ints(slice(value.u.list.data.cast(), value.u.list.len)),
+            tag::DOUBLE_LIST => Value::Floats(slice(value.u.list.data.cast(), value.u.list.len)),
+            tag::BOOL_LIST => Value::Bools(slice(value.u.list.data.cast(), value.u.list.len)),
+            tag::VALUE_LIST => {
+                let items: &[abi::Value] = slice(value.u.list.data.cast(), value.u.list.len);
+                Value::List(items.iter().map(|item| self::value(item)).collect::<Result<_>>()?)
+            }
+            tag::DEVICE => Value::Device,
+            tag::GENERATOR => Value::Generator(value.u.generator as usize),
+            _ => Value::Other,
+        })
+    }
+}
+
+pub type Args<'a> = SmallVec<[Value<'a>; 8]>;
+
+/// # Safety
+/// `call` and all its pointers must be valid for `'a`.
+pub unsafe fn args<'a>(call: &abi::Call) -> Result<Args<'a>> {
+    // SAFETY: promised by the caller.
+    unsafe { slice(call.args, call.nargs as usize).iter().map(|arg| value(arg)).collect() }
+}
+
+pub fn call<'a>(call: &abi::Call, args: &'a [Value<'a>]) -> runtime::call::Call<'a> {
+    runtime::call::Call {
+        op: operator::get(operator::OpId(call.op)),
+        args,
+        modes: ModeBits(call.modes),
+        device: call.device,
+    }
+}
+
+/// # Safety
+/// `metas` must be valid for `count` entries, and so must their pointers.
+pub unsafe fn metas(metas: *const abi::Meta, count: u32) -> Result<Vec<Option<TensorMeta>>> {
+    // SAFETY: promised by the caller.
+    unsafe { slice(metas, count as usize) }
+        .iter()
+        .map(|meta| {
+            if meta.dtype < 0 {
+                return Ok(None);
+            }
+            let rank = meta.ndim as usize;
+            // SAFETY: promised by the caller.
+            let (sizes, strides) = unsafe { (slice(meta.sizes, rank), slice(meta.strides, rank)) };
+            Ok(Some(TensorMeta {
+                dtype: dtype(meta.dtype)?,
+                sizes: Dims::from_slice(sizes),
+                strides: Dims::from_slice(strides),
+            }))
+        })
+        .collect()
+}
+
+/// The struct for a meta that outlives the call.
+pub fn meta(meta: Option<&TensorMeta>) -> abi::Meta {
+    match meta {
+        None => abi::Meta { sizes: std::ptr::null(), strides: std::ptr::null(), ndim: 0, dtype: -1 },
+        Some(meta) => abi::Meta {
+            sizes: meta.sizes.as_ptr(),
+            strides: meta.strides.as_ptr(),
+            ndim: meta.sizes.len() as i32,
+            dtype: meta.dtype.to_c10(),
+        },
+    }
+}
+
+/// Calls `release(keepalive)` exactly once, when dropped.
+pub struct Keepalive {
+    keepalive: *mut c_void,
+    release: Option<abi::Release>,
+}
+
+// SAFETY: the boundary says that release may be called on any thread.
+unsafe impl Send for Keepalive {}
+
+impl Keepalive {
+    /// # Safety
+    /// `release(keepalive)` must be callable once from any thread.
+    pub unsafe fn new(keepalive: *mut c_void, release: Option<abi::Release>) -> Self {
+        Keepalive { keepalive, release }
+    }
+}
+
+impl Drop for Keepalive {
+    fn drop(&mut self) {
+        if let Some(release) = self.release {
+            // SAFETY: promised to `new`.
+            unsafe { release(self.keepalive) }
+        }
+    }
+}

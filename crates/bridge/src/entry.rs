@@ -1,0 +1,463 @@
+//! The C entry points of the core. No panic and no Rust type crosses them.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::{LazyLock, OnceLock};
+
+use runtime::plan::{MetaResult, Plan};
+use runtime::storage::Storage;
+use runtime::{Error, Kind, Result, copies, device, dispatch, operator};
+use smallvec::SmallVec;
+
+use crate::abi::{self, status};
+use crate::convert::{self, Keepalive};
+use crate::{pinned, queue};
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+    static CURRENT: RefCell<Current> = RefCell::default();
+}
+
+/// The plan between `plan` and `execute`, and what [`abi::PlanInfo`] points to.
+#[derive(Default)]
+struct Current {
+    plan: Option<Arc<Plan>>,
+    outs: Vec<abi::Meta>,
+    resized: Vec<abi::Meta>,
+    resized_slots: Vec<u32>,
+}
+
+unsafe extern "C" fn last_error() -> *const c_char {
+    LAST_ERROR.with_borrow(|error| error.as_ptr())
+}
+
+/// Records the error for `last_error` and gives its status.
+pub fn fail(error: &Error) -> i32 {
+    let message = error.to_string().replace('\0', "\\0");
+    LAST_ERROR.set(CString::new(message).unwrap_or_default());
+    match error.kind() {
+        Kind::Runtime => status::RUNTIME_ERROR,
+        Kind::Value => status::VALUE_ERROR,
+        Kind::Type => status::TYPE_ERROR,
+        Kind::Index => status::INDEX_ERROR,
+        Kind::NotImplemented => status::NOT_IMPLEMENTED,
+        Kind::OutOfMemory => status::OUT_OF_MEMORY,
+        Kind::Python => status::PYTHON_ERROR,
+    }
+}
+
+/// Runs `body`; errors and panics become a status.
+pub fn guarded(body: impl FnOnce() -> Result<i32>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(status)) => status,
+        Ok(Err(error)) => fail(&error),
+        Err(panic) => fail(&Error::Internal(panic_message(&*panic))),
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+}
+
+fn done(result: Result<()>) -> Result<i32> {
+    result.map(|()| status::OK)
+}
+
+unsafe extern "C" fn native_ops() -> *const *const c_char {
+    struct Names(#[allow(dead_code)] Vec<CString>, Vec<*const c_char>);
+    // SAFETY: the pointers point into the strings beside them, which never change.
+    unsafe impl Send for Names {}
+    // SAFETY: as above.
+    unsafe impl Sync for Names {}
+    static NAMES: LazyLock<Names> = LazyLock::new(|| {
+        let names: Vec<CString> = ops::all()
+            .filter(|def| def.explicit && def.name.starts_with("aten::"))
+            .filter_map(|def| CString::new(def.name).ok())
+            .collect();
+        let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        Names(names, pointers)
+    });
+    NAMES.1.as_ptr()
+}
+
+unsafe extern "C" fn resolve(
+    name: *const c_char,
+    overload: *const c_char,
+    functional_name: *const c_char,
+    functional_overload: *const c_char,
+    mutated: u64,
+    op: *mut u32,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: the shim passes NUL-terminated strings and a place for the answer.
+        unsafe {
+            let full = full_name(name, overload);
+            let functional = full_name(functional_name, functional_overload);
+            *op = operator::resolve(&full, &functional, mutated).0;
+        }
+        Ok(status::OK)
+    })
+}
+
+/// # Safety
+/// Both must be NUL-terminated strings.
+unsafe fn full_name(name: *const c_char, overload: *const c_char) -> String {
+    // SAFETY: promised by the caller.
+    let (name, overload) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(overload)) };
+    let (name, overload) = (name.to_string_lossy(), overload.to_string_lossy());
+    if overload.is_empty() { name.into_owned() } else { format!("{name}.{overload}") }
+}
+
+unsafe extern "C" fn plan(call: *const abi::Call, info: *mut abi::PlanInfo) -> i32 {
+    guarded(|| {
+        // SAFETY: the shim's call is valid until this returns.
+        let (call, args) = unsafe { (&*call, convert::args(&*call)?) };
+        match dispatch::plan(&convert::call(call, &args))? {
+            Some(plan) => {
+                // SAFETY: the shim passes a place for the answer.
+                describe(plan, unsafe { &mut *info });
+                Ok(status::OK)
+            }
+            None => Ok(status::MISS),
+        }
+    })
+}
+
+unsafe extern "C" fn build(
+    call: *const abi::Call,
+    metas: *const abi::MetaResult,
+    info: *mut abi::PlanInfo,
+) -> i32 {
+    guarded(|| {
+        runtime::stats::count(&runtime::stats::STATS.meta_runs);
+        // SAFETY: the shim's structs are valid until this returns.
+        let (call, args, metas) = unsafe { (&*call, convert::args(&*call)?, meta_result(&*metas)?) };
+        let plan = dispatch::build(&convert::call(call, &args), &metas)?;
+        // SAFETY: the shim passes a place for the answer.
+        describe(plan, unsafe { &mut *info });
+        Ok(status::OK)
+    })
+}
+
+/// # Safety
+/// Pointers of `metas` must be valid.
+unsafe fn meta_result(metas: &abi::MetaResult) -> Result<MetaResult> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if !metas.error.is_null() {
+            let error = CStr::from_ptr(metas.error).to_string_lossy().into_owned();
+            return Ok(MetaResult { error: Some(error), ..MetaResult::default() });
+        }
+        let slots = convert::slice(metas.mutated_slots, metas.nmutated as usize);
+        let mutated = convert::metas(metas.mutated, metas.nmutated)?;
+        let functional = convert::metas(metas.functional, metas.nfunctional)?;
+        let mutated = slots
+            .iter()
+            .zip(mutated)
+            .filter_map(|(&slot, meta)| meta.map(|meta| (slot as usize, meta)))
+            .collect();
+        Ok(MetaResult { functional, mutated, error: None })
+    }
+}
+
+fn describe(plan: Arc<Plan>, info: &mut abi::PlanInfo) {
+    CURRENT.with_borrow_mut(|current| {
+        let recorded = &plan.recorded;
+        current.outs.clear();
+        current.outs.extend(recorded.outputs.iter().map(|meta| convert::meta(meta.as_ref())));
+        current.resized.clear();
+        current.resized_slots.clear();
+        for (slot, meta) in &recorded.resized {
+            current.resized_slots.push(*slot);
+            current.resized.push(convert::meta(Some(meta)));
+        }
+        *info = abi::PlanInfo {
+            plan: Arc::as_ptr(&plan).cast_mut().cast(),
+            nouts: current.outs.len() as u32,
+            outs: current.outs.as_ptr(),
+            nresized: current.resized.len() as u32,
+            resized_slots: current.resized_slots.as_ptr(),
+            resized: current.resized.as_ptr(),
+            host_fallback: u32::from(recorded.host_fallback),
+            dynamic: 0,
+        };
+        // The metadata that `outs` and `resized` point into lives as long as the plan.
+        current.plan = Some(plan);
+    });
+}
+
+unsafe extern "C" fn execute(
+    call: *const abi::Call,
+    _info: *const abi::PlanInfo,
+    outs: *const abi::Tensor,
+    nouts: u32,
+) -> i32 {
+    guarded(|| {
+        let plan = CURRENT
+            .with_borrow(|current| current.plan.clone())
+            .ok_or_else(|| Error::internal("execute without a plan"))?;
+        // SAFETY: the shim's structs are valid until this returns.
+        let (call, args, outs) =
+            unsafe { (&*call, convert::args(&*call)?, convert::slice(outs, nouts as usize)) };
+        let fresh: SmallVec<[Option<&Arc<Storage>>; 4]> = outs
+            .iter()
+            // SAFETY: the shim made the defined outputs with storage_new.
+            .map(|out| (!out.storage.is_null()).then(|| unsafe { convert::storage(out.storage) }))
+            .collect();
+        done(dispatch::execute(&convert::call(call, &args), &plan, &fresh))
+    })
+}
+
+unsafe extern "C" fn storage_new(
+    nbytes: usize,
+    index: i32,
+    storage: *mut *mut c_void,
+    address: *mut *mut c_void,
+) -> i32 {
+    guarded(|| {
+        let new = Storage::new(device::get(index)?, nbytes)?;
+        // SAFETY: the shim passes places for the answers.
+        unsafe { answer_storage(new, storage, address) };
+        Ok(status::OK)
+    })
+}
+
+/// # Safety
+/// Both must be valid for writes.
+unsafe fn answer_storage(new: Arc<Storage>, storage: *mut *mut c_void, address: *mut *mut c_void) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        *address = new.address() as *mut c_void;
+        *storage = convert::into_handle(new);
+    }
+}
+
+unsafe extern "C" fn storage_free(storage: *mut c_void) {
+    // SAFETY: the DataPtr that owned the handle is gone.
+    let freed = catch_unwind(AssertUnwindSafe(|| unsafe { convert::free_handle(storage) }));
+    debug_assert!(freed.is_ok());
+}
+
+unsafe extern "C" fn storage_resized(
+    old: *mut c_void,
+    nbytes: usize,
+    storage: *mut *mut c_void,
+    address: *mut *mut c_void,
+) -> i32 {
+    guarded(|| {
+        // SAFETY: a live handle, and places for the answers.
+        unsafe {
+            let new = copies::resized(convert::storage(old), nbytes)?;
+            answer_storage(new, storage, address);
+        }
+        Ok(status::OK)
+    })
+}
+
+unsafe extern "C" fn copy_from_host(
+    dst: *const abi::Tensor,
+    src: *const abi::Tensor,
+    non_blocking: i32,
+    keepalive: *mut c_void,
+    release: Option<abi::Release>,
+) -> i32 {
+    // SAFETY: the shim says that release may be called once from any thread.
+    let keepalive = unsafe { Keepalive::new(keepalive, release) };
+    guarded(|| {
+        // SAFETY: both tensors are valid until this returns; the memory lives until the keepalive is dropped.
+        unsafe {
+            let (dst, src) = (&*dst, &*src);
+            let dst = convert::device_tensor(dst)?;
+            let strides = convert::slice(src.strides, src.ndim as usize);
+            let len = dst.numel() as usize * dst.dtype.size();
+            let source = if non_blocking != 0 {
+                let region = pjrt::HostRegion::new(src.host.cast(), len, Box::new(keepalive));
+                pjrt::HostSource::Borrowed(region)
+            } else {
+                pjrt::HostSource::Copy(convert::slice(src.host.cast(), len))
+            };
+            done(copies::from_host(&dst, strides, source))
+        }
+    })
+}
+
+unsafe extern "C" fn copy_to_host(
+    dst: *const abi::Tensor,
+    src: *const abi::Tensor,
+    non_blocking: i32,
+    keepalive: *mut c_void,
+    release: Option<abi::Release>,
+) -> i32 {
+    // SAFETY: the shim says that release may be called once from any thread.
+    let keepalive = unsafe { Keepalive::new(keepalive, release) };
+    guarded(|| {
+        // SAFETY: both tensors are valid until this returns; dst's memory lives until the keepalive is dropped.
+        unsafe {
+            let (dst, src) = (&*dst, convert::device_tensor(&*src)?);
+            if src.numel() == 0 {
+                return Ok(status::OK);
+            }
+            let source = copies::for_host(&src)?;
+            let len = src.numel() as usize * src.dtype.size();
+            let held = (source.buffer.clone(), keepalive);
+            let read = source.buffer.read_async(dst.host.cast_mut().cast(), len, Box::new(held));
+            let read = read.map_err(|error| source.error(error))?;
+            done(source.finish(read, non_blocking == 0))
+        }
+    })
+}
+
+unsafe extern "C" fn copy_on_device(dst: *const abi::Tensor, src: *const abi::Tensor) -> i32 {
+    guarded(|| {
+        // SAFETY: both tensors are valid until this returns.
+        unsafe { done(copies::on_device(&convert::device_tensor(&*dst)?, &convert::device_tensor(&*src)?)) }
+    })
+}
+
+unsafe extern "C" fn read_scalar(src: *const abi::Tensor, out: *mut c_void) -> i32 {
+    guarded(|| {
+        // SAFETY: the tensor is valid until this returns; out has 16 bytes.
+        unsafe {
+            let out = std::slice::from_raw_parts_mut(out.cast::<u8>(), 16);
+            done(copies::read_scalar(&convert::device_tensor(&*src)?, out))
+        }
+    })
+}
+
+unsafe extern "C" fn device_count() -> i32 {
+    device::count() as i32
+}
+
+unsafe extern "C" fn current_device() -> i32 {
+    device::current()
+}
+
+unsafe extern "C" fn exchange_device(index: i32) -> i32 {
+    device::exchange(index)
+}
+
+unsafe extern "C" fn synchronize(index: i32) -> i32 {
+    guarded(|| done(synchronize_device(index)))
+}
+
+/// Waits for a device; nothing to wait for without a client.
+pub fn synchronize_device(index: i32) -> Result<()> {
+    if !device::is_started() {
+        return Ok(());
+    }
+    let index = if index < 0 { device::current() } else { index };
+    device::get(index)?.synchronize()
+}
+
+unsafe extern "C" fn memory_stats(index: i32, out: *mut abi::MemoryStats) -> i32 {
+    guarded(|| {
+        let mut stats = abi::MemoryStats::default();
+        if device::is_started() {
+            let device = device::get(index)?;
+            let s = device.memory().statistics(device);
+            stats = abi::MemoryStats {
+                allocated_current: s.allocated_current,
+                allocated_peak: s.allocated_peak,
+                allocated_total: s.allocated_total,
+                freed_total: s.freed_total,
+                blocks_current: s.blocks_current,
+                blocks_peak: s.blocks_peak,
+                blocks_total: s.blocks_total,
+                blocks_freed: s.blocks_freed,
+                ooms: s.ooms,
+                free_bytes: s.free,
+                total_bytes: s.total,
+            };
+        }
+        // SAFETY: the shim passes a place for the answer.
+        unsafe { *out = stats };
+        Ok(status::OK)
+    })
+}
+
+fn with_started(index: i32, act: impl FnOnce(&'static device::Device)) {
+    if device::is_started()
+        && let Ok(device) = device::get(index)
+    {
+        act(device);
+    }
+}
+
+unsafe extern "C" fn reset_peak_stats(index: i32) {
+    with_started(index, |device| device.memory().reset_peaks());
+}
+
+unsafe extern "C" fn reset_accumulated_stats(index: i32) {
+    with_started(index, |device| device.memory().reset_accumulated());
+}
+
+unsafe extern "C" fn empty_cache() {}
+
+unsafe extern "C" fn has_primary_context(_index: i32) -> i32 {
+    i32::from(device::is_started())
+}
+
+unsafe extern "C" fn supported_dtypes(_index: i32) -> u64 {
+    ops::DType::ALL.iter().fold(0, |bits, dtype| bits | 1 << dtype.to_c10())
+}
+
+unsafe extern "C" fn device_of_address(address: *const c_void) -> i32 {
+    device::of_address(address as usize).map_or(-1, |index| index as i32)
+}
+
+/// The table handed to the shim; lives as long as the process.
+pub fn core_api(register_hooks: bool) -> &'static abi::CoreApi {
+    static TABLE: OnceLock<abi::CoreApi> = OnceLock::new();
+    TABLE.get_or_init(|| abi::CoreApi { register_hooks: i32::from(register_hooks), ..CORE_API })
+}
+
+const CORE_API: abi::CoreApi = abi::CoreApi {
+    abi_version: abi::ABI_VERSION,
+    size: size_of::<abi::CoreApi>() as u32,
+    last_error,
+    native_ops,
+    resolve,
+    plan,
+    build,
+    execute,
+    execute_dynamic: None,
+    storage_new,
+    storage_free,
+    storage_resized,
+    storage_copy: None,
+    copy_from_host,
+    copy_to_host,
+    copy_on_device,
+    read_scalar,
+    device_count,
+    current_device,
+    exchange_device,
+    synchronize,
+    memory_stats,
+    reset_peak_stats,
+    reset_accumulated_stats,
+    empty_cache,
+    has_primary_context,
+    supported_dtypes,
+    current_stream: queue::current_stream,
+    exchange_stream: queue::exchange_stream,
+    new_stream: queue::new_stream,
+    stream_query: queue::stream_query,
+    stream_synchronize: queue::stream_synchronize,
+    event_record: queue::event_record,
+    event_block: queue::event_block,
+    event_query: queue::event_query,
+    event_synchronize: queue::event_synchronize,
+    event_elapsed: queue::event_elapsed,
+    event_destroy: queue::event_destroy,
+    record_stream: queue::record_stream,
+    pinned_new: pinned::pinned_new,
+    pinned_free: pinned::pinned_free,
+    is_pinned: pinned::is_pinned,
+    device_of_address,
+    register_hooks: 1,
+};

@@ -1,0 +1,142 @@
+//! Programs as text, and their compilation for machines that are not here.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use ops::{InputKind, ValueRef};
+use prost::Message;
+use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use stablehlo::{Builder, TensorType};
+
+use crate::{out_of_memory, trace};
+
+/// Lowers a traced graph to StableHLO; every input becomes a parameter in order.
+#[pyfunction]
+pub fn lower_to_text<'py>(py: Python<'py>, graph: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyDict>> {
+    let parsed = trace::parse(graph, |_| InputKind::Device)?;
+    let mut b = Builder::new("main");
+    let inputs: Vec<_> = parsed
+        .graph
+        .inputs
+        .iter()
+        .map(|input| Some(b.parameter(TensorType::new(input.meta.dtype.element_type(), &input.meta.sizes))))
+        .collect();
+    let lowered =
+        ops::lower_graph(&mut b, &parsed.graph, &inputs, &ops::Modes::default()).map_err(|error| {
+            if error.is_unsupported() {
+                PyNotImplementedError::new_err(error.to_string())
+            } else {
+                PyRuntimeError::new_err(error.to_string())
+            }
+        })?;
+    let outputs: Vec<_> = lowered.outputs.iter().flatten().copied().collect();
+    let flags = lowered.checks.iter().map(|(_, flag)| *flag);
+    let results: Vec<_> = outputs.iter().copied().chain(flags).collect();
+    let module = b.finish(&results).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+    let hosts: Vec<_> =
+        lowered.host_params.iter().map(|(p, _)| (p.input, i32::from(p.dtype.to_c10()))).collect();
+    let result = PyDict::new(py);
+    result.set_item("text", module.text())?;
+    result.set_item("host_inputs", hosts)?;
+    result.set_item("uses_rng", lowered.rng.is_some())?;
+    result.set_item("results", outputs.len())?;
+    let passed_through =
+        parsed.graph.outputs.iter().filter(|o| matches!(o, Some(ValueRef::Input(_)))).count();
+    result.set_item("passed_through", passed_through)?;
+    Ok(result)
+}
+
+/// Compiles StableHLO text ahead of time for a TPU topology; needs libtpu, no TPU.
+#[pyfunction]
+pub fn compile_for_topology<'py>(
+    py: Python<'py>,
+    text: &str,
+    topology: &str,
+    libtpu_path: PathBuf,
+) -> PyResult<Bound<'py, PyDict>> {
+    let started = Instant::now();
+    let (compiled, devices) = py
+        .detach(|| -> pjrt::Result<_> {
+            let plugin = pjrt::Plugin::load(&libtpu_path)?;
+            let topology = pjrt::Topology::create(&plugin, topology, &[])?;
+            let options = pjrt::CompileOptions::default();
+            Ok((topology.compile(text, &options)?, topology.num_devices()?))
+        })
+        .map_err(|error| match error.code() {
+            Some(pjrt::Code::ResourceExhausted) => out_of_memory(py, error.to_string()),
+            _ => PyRuntimeError::new_err(error.to_string()),
+        })?;
+    let pjrt_error = |error: pjrt::Error| PyRuntimeError::new_err(error.to_string());
+    let memory = compiled.memory_stats().map_err(pjrt_error)?;
+    let optimized = compiled.optimized_program().map_err(pjrt_error)?;
+    let flops = compiled.cost_analysis().ok().and_then(|costs| {
+        costs.into_iter().find_map(|(name, value)| match value {
+            pjrt::OptionValue::Float(flops) if name == "flops" => Some(flops),
+            _ => None,
+        })
+    });
+    let result = PyDict::new(py);
+    result.set_item("peak_memory", memory.peak)?;
+    result.set_item("argument_bytes", memory.arguments)?;
+    result.set_item("output_bytes", memory.outputs)?;
+    result.set_item("temp_bytes", memory.temporaries)?;
+    result.set_item("code_bytes", memory.generated_code)?;
+    result.set_item("flops", flops)?;
+    result.set_item("instructions", instructions(&optimized.code))?;
+    result.set_item("compile_seconds", started.elapsed().as_secs_f64())?;
+    result.set_item("devices", devices)?;
+    Ok(result)
+}
+
+/// (computation, opcode, name, operands' opcodes) of every instruction of an optimised module.
+fn instructions(code: &[u8]) -> Vec<(String, String, String, Vec<String>)> {
+    let Ok(module) = hlo::ModuleWithConfig::decode(code) else { return Vec::new() };
+    let computations = module.module.map(|module| module.computations).unwrap_or_default();
+    let mut listed = Vec::new();
+    for computation in computations {
+        let opcodes: std::collections::HashMap<i64, String> =
+            computation.instructions.iter().map(|i| (i.id, i.opcode.clone())).collect();
+        for instruction in computation.instructions {
+            let operands = instruction.operand_ids.iter().filter_map(|id| opcodes.get(id).cloned()).collect();
+            listed.push((computation.name.clone(), instruction.opcode, instruction.name, operands));
+        }
+    }
+    listed
+}
+
+/// The few fields of `xla/service/hlo.proto` that a listing needs.
+mod hlo {
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct ModuleWithConfig {
+        #[prost(message, optional, tag = "1")]
+        pub module: Option<Module>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Module {
+        #[prost(message, repeated, tag = "3")]
+        pub computations: Vec<Computation>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Computation {
+        #[prost(string, tag = "1")]
+        pub name: String,
+        #[prost(message, repeated, tag = "2")]
+        pub instructions: Vec<Instruction>,
+    }
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Instruction {
+        #[prost(string, tag = "1")]
+        pub name: String,
+        #[prost(string, tag = "2")]
+        pub opcode: String,
+        #[prost(int64, tag = "35")]
+        pub id: i64,
+        #[prost(int64, repeated, tag = "36")]
+        pub operand_ids: Vec<i64>,
+    }
+}

@@ -1,0 +1,136 @@
+//! Loads the C++ shim and talks to it.
+
+use std::ffi::{CStr, c_char};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use runtime::hooks::Hooks;
+use runtime::origin::SiteHooks;
+use runtime::{Error, device};
+
+use crate::abi::{self, status};
+use crate::{entry, site, trace};
+
+static SHIM: OnceLock<&'static abi::ShimApi> = OnceLock::new();
+static LOADING: Mutex<()> = Mutex::new(());
+
+/// Loads and registers the shim once.
+pub fn load(path: &Path, register_hooks: bool) -> Result<(), String> {
+    let _guard = LOADING.lock();
+    if SHIM.get().is_some() {
+        return Ok(());
+    }
+    install_hooks();
+    // SAFETY: the shim is our own library; its static initialisers register with PyTorch, which is loaded.
+    let library = unsafe { libloading::os::unix::Library::open(Some(path), libloading::os::unix::RTLD_NOW) }
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    // SAFETY: csrc/shim.h declares this symbol with this type; the versions are checked inside.
+    let api = unsafe {
+        let register: libloading::os::unix::Symbol<abi::Register> =
+            library.get(b"tpu_shim_register\0").map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut error: *const c_char = std::ptr::null();
+        let api = register(entry::core_api(register_hooks), &mut error);
+        if api.is_null() {
+            let text =
+                if error.is_null() { "refused".into() } else { CStr::from_ptr(error).to_string_lossy() };
+            return Err(format!("{}: {text}", path.display()));
+        }
+        &*api
+    };
+    // Kernels stay registered until the process ends.
+    std::mem::forget(library);
+    let _ = SHIM.set(api);
+    Ok(())
+}
+
+fn install_hooks() {
+    runtime::hooks::install(Hooks { rng_advance, trace: trace::trace, with_variable, warn_fallback });
+    runtime::origin::install_site_hooks(SiteHooks { current: site::current, describe: site::describe });
+    runtime::install_interrupt_hook(interrupted);
+}
+
+/// Whether a signal handler raised; its exception is then set on this thread.
+fn interrupted() -> bool {
+    Python::try_attach(|py| match py.check_signals() {
+        Ok(()) => false,
+        Err(error) => {
+            error.restore(py);
+            true
+        }
+    })
+    .unwrap_or(false)
+}
+
+fn shim() -> runtime::Result<&'static abi::ShimApi> {
+    SHIM.get().copied().ok_or_else(|| Error::internal("the shim is not loaded"))
+}
+
+fn rng_advance(generator: Option<usize>, device: usize, increment: u64) -> runtime::Result<(u64, u64)> {
+    let (mut seed, mut offset) = (0, 0);
+    let generator = generator.unwrap_or(0) as *mut std::ffi::c_void;
+    // SAFETY: the generator came from the shim with this very call.
+    let result =
+        unsafe { (shim()?.rng_advance)(generator, device as i32, increment, &mut seed, &mut offset) };
+    if result == status::OK { Ok((seed, offset)) } else { Err(Error::internal("the generator failed")) }
+}
+
+pub fn read_generator(index: i32) -> Result<(u64, u64), String> {
+    let (mut seed, mut offset) = (0, 0);
+    generator_state(index, false, &mut seed, &mut offset)?;
+    Ok((seed, offset))
+}
+
+pub fn write_generator(index: i32, mut seed: u64, mut offset: u64) -> Result<(), String> {
+    generator_state(index, true, &mut seed, &mut offset)
+}
+
+fn generator_state(index: i32, write: bool, seed: &mut u64, offset: &mut u64) -> Result<(), String> {
+    let shim = shim().map_err(|error| error.to_string())?;
+    // SAFETY: the places are valid.
+    let result = unsafe { (shim.default_generator_state)(index, i32::from(write), seed, offset) };
+    if result == status::OK { Ok(()) } else { Err(format!("there is no default generator for tpu:{index}")) }
+}
+
+fn with_variable(name: &str, value: &str, start: &mut dyn FnMut()) {
+    let set = |value: Option<String>| {
+        Python::try_attach(|py| -> PyResult<Option<String>> {
+            let environ = py.import("os")?.getattr("environ")?;
+            let previous: Option<String> = environ.call_method1("get", (name,))?.extract()?;
+            match value {
+                Some(value) => environ.set_item(name, value)?,
+                None => {
+                    environ.call_method1("pop", (name, py.None()))?;
+                }
+            }
+            Ok(previous)
+        })
+        .and_then(Result::ok)
+        .flatten()
+    };
+    let previous = set(Some(value.to_owned()));
+    start();
+    set(previous);
+}
+
+fn warn_fallback(op: &str, reason: &str) -> runtime::Result<()> {
+    Python::attach(|py| {
+        let line = site::describe(site::current()).map(|line| format!(" ({line})")).unwrap_or_default();
+        let message = format!(
+            "{op} has no tpu program and runs on the host: {reason}{line}. Values are right but each call copies its \
+             tensors; torch.tpu.set_fallback(\"error\") makes it an error, \"allow\" silences this."
+        );
+        let warn = || -> PyResult<()> {
+            let category = py.import("builtins")?.getattr("UserWarning")?;
+            py.import("warnings")?.call_method1("warn", (message, category))?;
+            Ok(())
+        };
+        warn().map_err(|error| trace::raise(py, error))
+    })
+}
+
+#[pyfunction]
+pub fn shim_version() -> String {
+    device::config().map(|config| config.torch_version.clone()).unwrap_or_default()
+}
