@@ -1,4 +1,4 @@
-"""Runs a traced graph (the encoding of `_core.pyi`) on CPU tensors, so that the tracer can be checked without a device."""
+"""Runs a traced graph (the encoding of `_core.pyi`) on CPU tensors: checks the tracer without a device."""
 
 from __future__ import annotations
 

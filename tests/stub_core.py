@@ -68,8 +68,8 @@ def make(devices: int = 2) -> types.ModuleType:
         return previous
 
     keys = (
-        "allocated_current allocated_peak allocated_total freed_total free_bytes total_bytes limit host_pinned "
-        "blocks_current blocks_peak blocks_total blocks_freed ooms"
+        "allocated_current allocated_peak allocated_total freed_total free_bytes total_bytes "
+        "limit host_pinned blocks_current blocks_peak blocks_total blocks_freed ooms"
     )
 
     def memory_stats(index):

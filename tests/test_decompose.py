@@ -1,4 +1,4 @@
-"""The tracer gives graphs that compute what the operator does. Needs no device: graphs are replayed on the CPU."""
+"""The tracer gives graphs that compute what the operator does; replayed on the CPU, no device needed."""
 
 from __future__ import annotations
 

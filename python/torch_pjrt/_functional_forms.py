@@ -1,4 +1,4 @@
-"""From operators that write to their arguments to operators that return new values, and how to undo a view."""
+"""From operators that write to their arguments to those that return new values; how to undo a view."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Untraceable(Exception):
 
 
 def operator_name(op: torch._ops.OpOverload) -> str:
-    """ "aten::add.Tensor"; the overload "default" is written out."""
+    """For example "aten::add.Tensor"; the overload "default" is written out."""
     namespace, name = op._schema.name.split("::")
     return f"{namespace}::{name}.{op._overloadname}"
 

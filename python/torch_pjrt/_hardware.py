@@ -44,7 +44,7 @@ def _visible(variable: str) -> bool:
 
 
 def other_accelerator() -> str | None:
-    """ "CUDA", "ROCm", "XPU" or "MPS" when torch was built for it and the machine has one, else None.
+    """Name it: "CUDA", "ROCm", "XPU" or "MPS" when torch was built for it and the machine has one, else None.
 
     Device files are looked at instead of asking the driver: `torch.cuda.is_available()` initialises CUDA,
     which would break a later fork and cost start-up time.

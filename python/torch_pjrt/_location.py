@@ -17,9 +17,7 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def user_location() -> str | None:
-    """ "file.py:12 in forward": the innermost frame outside torch and torch_pjrt; None when there is no such
-    frame.
-    """
+    """The innermost frame outside torch and torch_pjrt: "file.py:12 in forward". None when there is none."""
     folders = _library_folders()
     frame = sys._getframe(1)
     while frame is not None:

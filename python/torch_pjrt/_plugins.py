@@ -60,7 +60,7 @@ def _library(package: str, pattern: str) -> str | None:
 
 
 def tpu_library() -> str | None:
-    """Path of libtpu: TPU_LIBRARY_PATH, else the `libtpu` package, else None. It also compiles without a TPU."""
+    """Path of libtpu: TPU_LIBRARY_PATH, else in the package `libtpu`. It compiles without a TPU, too."""
     path = os.environ.get("TPU_LIBRARY_PATH")
     return path if path and os.path.isfile(path) else _library(*_TPU_PACKAGE)
 
@@ -134,8 +134,8 @@ def choose() -> Choice:
             ""
             if library
             else (
-                f"this machine has {len(chips)} TPU chip(s) ({chips[0]}) but libtpu is not installed. Fix: {_INSTALL['tpu']} "
-                "(or set TORCH_PJRT_PLUGIN=cpu to run on the CPU)"
+                f"this machine has {len(chips)} TPU chip(s) ({chips[0]}) but libtpu is not installed. "
+                f"Fix: {_INSTALL['tpu']} (or set TORCH_PJRT_PLUGIN=cpu to run on the CPU)"
             )
         )
         explicit = False

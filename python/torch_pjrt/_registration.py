@@ -81,15 +81,15 @@ def _check_conflicts() -> None:
 
     if (version := competing_distribution()) is not None:
         raise RegistrationError(
-            f"torch-tpu {version} and torch-pjrt are both installed; each provides the device `tpu` and the package "
-            "`torch_tpu`. Fix: keep one. For torch-pjrt: pip uninstall torch-tpu, then "
+            f"torch-tpu {version} and torch-pjrt are both installed; each provides the device "
+            "`tpu` and the package `torch_tpu`. Fix: keep one. For torch-pjrt: pip uninstall torch-tpu, then "
             "pip install --force-reinstall --no-deps torch-pjrt"
         )
     taken = torch._C._get_privateuse1_backend_name()
     if taken not in ("privateuseone", "tpu"):
         raise RegistrationError(
-            f"another package has already registered the PyTorch device `{taken}`, and PyTorch has room for one. "
-            "Fix: uninstall one of the two packages"
+            f"another package has already registered the PyTorch device `{taken}`, and PyTorch has "
+            "room for one. Fix: uninstall one of the two packages"
         )
 
 
@@ -118,8 +118,8 @@ def register() -> None:
         from . import _core
     except ImportError as error:
         raise RegistrationError(
-            f"the compiled part of torch-pjrt does not load ({error}). Fix: reinstall torch-pjrt for this Python "
-            f"({sys.version_info.major}.{sys.version_info.minor}) and platform"
+            f"the compiled part of torch-pjrt does not load ({error}). Fix: reinstall torch-pjrt for "
+            f"this Python ({sys.version_info.major}.{sys.version_info.minor}) and platform"
         ) from error
 
     # Before the shim loads: its kernels and hooks register under this name.

@@ -54,16 +54,17 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     doctor = commands.add_parser(
         "doctor",
-        help="say what is installed and used, and what is wrong with the fix; exit status 1 when something is",
-        description="Looks at torch, the shims, the plugins, the devices and their memory, the cache, the environment "
-        "and conflicts. Starts the device in a process of its own. Exit status 1 when something is wrong.",
+        help="say what is installed and used; name what is wrong and its fix (exit status 1)",
+        description="Looks at torch, the shims, the plugins, the devices and their memory, the cache, the "
+        "environment and conflicts. Starts the device in a process of its own. "
+        "Exit status 1 when something is wrong.",
     )
     doctor.add_argument("--json", action="store_true", help="print everything as JSON")
     doctor.set_defaults(run=_doctor)
     cache = commands.add_parser(
         "cache",
         help="show or empty the folder of compiled programs",
-        description="Compiled programs are kept in ~/.cache/torch_pjrt, so that a second run compiles nothing.",
+        description="Compiled programs are kept in ~/.cache/torch_pjrt: a second run compiles nothing.",
     )
     cache.add_argument(
         "action", choices=("list", "clear"), help="list: how many and how large; clear: remove all"
@@ -80,3 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (RuntimeError, OSError) as error:
         print(f"torch-pjrt: {error}")
         return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

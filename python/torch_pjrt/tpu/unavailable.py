@@ -1,4 +1,4 @@
-"""Functions of torch.cuda that PJRT has no counterpart for: they say so instead of being absent or guessing."""
+"""Functions of torch.cuda that PJRT has no counterpart for: they say so instead of guessing."""
 
 from __future__ import annotations
 
