@@ -1,6 +1,7 @@
 //! What each ATen operator means: one table, one lowering per operator, from a graph of operators to StableHLO.
 
 mod activations;
+mod avg_pooling;
 mod batch_norm;
 mod binary;
 mod call;
@@ -17,11 +18,14 @@ mod formula;
 mod graph;
 mod indexing;
 mod indices;
+mod losses;
 mod lowering;
 mod masked;
 mod matmul;
+mod max_pooling;
 mod moments;
 mod movement;
+mod nll_loss;
 mod normalization;
 mod promote;
 mod reductions;
@@ -34,6 +38,7 @@ mod statistics;
 mod ternary;
 mod unary;
 mod views;
+mod windows;
 
 pub use call::{Call, Outputs, RngState, Tensor};
 pub use dtype::{Category, DType};

@@ -50,6 +50,7 @@ impl OpDef {
 /// One entry per family file.
 const FAMILIES: &[&[OpDef]] = &[
     crate::activations::OPS,
+    crate::avg_pooling::OPS,
     crate::batch_norm::OPS,
     crate::binary::OPS,
     crate::comparison::OPS,
@@ -58,10 +59,13 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::creation::OPS,
     crate::division::OPS,
     crate::indexing::OPS,
+    crate::losses::OPS,
     crate::masked::OPS,
     crate::matmul::OPS,
+    crate::max_pooling::OPS,
     crate::moments::OPS,
     crate::movement::OPS,
+    crate::nll_loss::OPS,
     crate::normalization::OPS,
     crate::reductions::OPS,
     crate::scans::OPS,
