@@ -107,7 +107,10 @@ at::Tensor wrap_storage(c10::DataPtr data, size_t nbytes, at::IntArrayRef sizes,
 
 at::Tensor new_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, int32_t device) {
   const size_t nbytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
-  return wrap_storage(new_storage(nbytes, device), nbytes, sizes, strides, dtype);
+  auto data = C10_UNLIKELY(shape_only != nullptr)
+                  ? c10::DataPtr(nullptr, c10::Device(kTpu, static_cast<c10::DeviceIndex>(device)))
+                  : new_storage(nbytes, device);
+  return wrap_storage(std::move(data), nbytes, sizes, strides, dtype);
 }
 
 void resize_tensor(at::TensorImpl* self, at::IntArrayRef sizes, const at::IntArrayRef* strides) {

@@ -37,6 +37,10 @@ inline c10::DataPtr new_storage(size_t nbytes, int32_t device) {
   return {address, storage, core->storage_free, c10::Device(kTpu, static_cast<c10::DeviceIndex>(device))};
 }
 
+// Set while PyTorch's structured kernels are asked, on this thread, for the metadata of this operator's outputs: nothing
+// is allocated, copied or run (see meta.cpp).
+extern thread_local const c10::OperatorHandle* shape_only;
+
 // Grows or shrinks a storage, keeping the common prefix of its bytes.
 void resize_storage(c10::StorageImpl* storage, size_t nbytes);
 

@@ -279,7 +279,19 @@ void push_results(const Operator& op, Outputs& outputs, Stack& stack) {
   for (auto& result : results) stack.push_back(std::move(result));
 }
 
+// A structured kernel computes shapes, makes the outputs, and calls the out= form: there it is stopped. Any other
+// operator it calls means that it looks at values.
+void stop_at_out(const Operator& op, Stack& stack) {
+  const auto& asked = shape_only->schema().name();
+  const auto& name = op.handle.schema().name();
+  TORCH_CHECK_NOT_IMPLEMENTED(op.mutates && (asked == name || asked == name + "_"), "the shape of the output of '",
+                              shape_only->operator_name(), "' depends on values");
+  Outputs none;
+  push_results(op, none, stack);
+}
+
 void run(const Operator& op, Stack& stack) {
+  if (C10_UNLIKELY(shape_only != nullptr)) return stop_at_out(op, stack);
   const auto arguments = torch::jit::last(stack, op.arguments.size());
   TpuPlanInfo info{};
   Outputs outputs;

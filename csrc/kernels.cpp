@@ -41,7 +41,7 @@ int32_t factory_device(Opt<at::Layout> layout, Opt<at::Device> device, Opt<bool>
 
 Tensor filled_if_deterministic(Tensor tensor) {
   const auto& context = at::globalContext();
-  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory())) {
+  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory() && !shape_only)) {
     at::native::fill_empty_deterministic_(tensor);
   }
   return tensor;
@@ -59,8 +59,7 @@ Tensor empty(IntArrayRef sizes, Opt<at::ScalarType> dtype, Opt<at::Layout> layou
   const int32_t index = factory_device(layout, device, pin_memory);
   at::detail::check_size_nonnegative(sizes);
   const auto type = c10::dtype_or_default(dtype);
-  const size_t nbytes = at::detail::computeStorageNbytesContiguous(sizes, c10::elementSize(type));
-  auto tensor = wrap_storage(new_storage(nbytes, index), nbytes, sizes, c10::contiguous_strides(sizes), type);
+  auto tensor = new_tensor(sizes, c10::contiguous_strides(sizes), type, index);
   const auto format = memory_format.value_or(at::MemoryFormat::Contiguous);
   if (format != at::MemoryFormat::Contiguous) tensor.unsafeGetTensorImpl()->empty_tensor_restride(format);
   return filled_if_deterministic(std::move(tensor));
@@ -179,6 +178,7 @@ void copy_device_to_host(const Tensor& src, const Tensor& dst, bool non_blocking
 }
 
 Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
+  if (C10_UNLIKELY(shape_only != nullptr)) return dst;
   const auto shape = at::infer_size_dimvector(dst.sizes(), src.sizes());
   TORCH_CHECK(dst.sizes() == IntArrayRef(shape), "output with shape ", dst.sizes(),
               " doesn't match the broadcast shape ", IntArrayRef(shape));
@@ -209,6 +209,7 @@ Tensor copy_from_and_resize(const Tensor& src, const Tensor& dst) {
 }
 
 at::Scalar local_scalar_dense(const Tensor& self) {
+  TORCH_CHECK_NOT_IMPLEMENTED(!shape_only, "the shape of the output depends on values");
   alignas(16) char element[16] = {};
   const auto from = described(self);
   check(core->read_scalar(&from, element));

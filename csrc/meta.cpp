@@ -12,6 +12,9 @@
 #include "operators.h"
 
 namespace tpu {
+
+thread_local const c10::OperatorHandle* shape_only = nullptr;
+
 namespace {
 
 using at::Tensor;
@@ -153,14 +156,11 @@ struct MetaRun {
   std::optional<Failure> failure;
 };
 
-void run_once(const Operator& op, const c10::OperatorHandle& handle, c10::ArrayRef<IValue> arguments,
-              bool keep_host_scalars, MetaRun& run) {
+void run_mirrored(const c10::OperatorHandle& handle, c10::ArrayRef<IValue> arguments, bool keep_host_scalars,
+                  MetaRun& run) {
   MetaMirror mirror(keep_host_scalars);
   run = {};
-  const bool drop_outs = op.mutates && &handle != &op.handle;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!(drop_outs && op.arguments[i].is_out)) run.arguments.push_back(mirror.mirror(arguments[i]));
-  }
+  for (const auto& argument : arguments) run.arguments.push_back(mirror.mirror(argument));
   run.results = run.arguments;
   try {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -168,6 +168,28 @@ void run_once(const Operator& op, const c10::OperatorHandle& handle, c10::ArrayR
   } catch (...) {
     run.failure = current_failure();
   }
+}
+
+// Structured operators compute shapes in C++, as on the CPU; their Meta kernels are Python, 50 times slower, and load 900
+// modules on first use. The kernel that makes them structured serves every backend without one of its own: a key that
+// no backend uses reaches it with our own tensors.
+constexpr auto kStructuredKey = c10::DispatchKey::IPU;
+
+bool is_structured(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+         !handle.hasKernelForDispatchKey(kStructuredKey);
+}
+
+void run_structured(const c10::OperatorHandle& handle, MetaRun& run) {
+  run.results = run.arguments;
+  shape_only = &handle;
+  try {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    handle.redispatchBoxed(c10::DispatchKeySet(kStructuredKey), &run.results);
+  } catch (...) {
+    run.failure = current_failure();
+  }
+  shape_only = nullptr;
 }
 
 bool has_host_scalar(c10::ArrayRef<IValue> arguments) {
@@ -178,11 +200,20 @@ bool has_host_scalar(c10::ArrayRef<IValue> arguments) {
   return found;
 }
 
+// `handle` is the operator or its functional form, which takes the same arguments without the out ones.
 MetaRun run_meta(const Operator& op, const c10::OperatorHandle& handle, c10::ArrayRef<IValue> arguments) {
   MetaRun run;
-  run_once(op, handle, arguments, true, run);
-  if (run.failure && run.failure->message.find("device") != std::string::npos && has_host_scalar(arguments)) {
-    run_once(op, handle, arguments, false, run);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (&handle == &op.handle || !op.arguments[i].is_out) run.arguments.push_back(arguments[i]);
+  }
+  if (is_structured(handle)) {
+    run_structured(handle, run);
+    return run;
+  }
+  const auto originals = run.arguments;
+  run_mirrored(handle, originals, true, run);
+  if (run.failure && run.failure->message.find("device") != std::string::npos && has_host_scalar(originals)) {
+    run_mirrored(handle, originals, false, run);
   }
   return run;
 }
