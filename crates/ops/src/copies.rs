@@ -7,12 +7,11 @@ use crate::registry::OpDef;
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::clone", cast),
-    OpDef::new("aten::copy", copy),
-    OpDef::new("aten::copy_", copy),
+    OpDef::new("aten::clone", cast).composite(),
+    OpDef::new("aten::copy", copy).composite(),
+    OpDef::new("aten::copy_", copy).composite(),
     OpDef::new("aten::lift_fresh", cast).composite(),
-    OpDef::new("aten::_to_copy", cast),
-    OpDef::new("aten::_conj_physical", crate::unary::conj_physical).composite(),
+    OpDef::new("aten::_to_copy", cast).composite(),
     OpDef::new("prims::clone", cast).composite(),
     OpDef::new("prims::convert_element_type", cast).composite(),
     OpDef::new("prims::copy_to", copy).composite(),
