@@ -11,6 +11,7 @@ use crate::graph::{Dims, Number};
 use crate::indexing::is_mask;
 use crate::indices::{index_dtype, take};
 use crate::registry::OpDef;
+use crate::scans::scan;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
@@ -20,25 +21,11 @@ pub const OPS: &[OpDef] = &[OpDef::new("aten::masked_scatter", masked_scatter)];
 fn ranks(c: &mut Call<'_>, mask: Value) -> Result<(Value, Value)> {
     let dtype = index_dtype(c.b.dims(mask)[0]);
     let ones = c.convert(mask, dtype)?;
-    let counts = inclusive_sums(c, ones)?;
+    let [counts] = scan(c.b, [ones], 0, &|b, [before], [own]| Ok([b.add(before, own)?]))?;
     let one = convert::splat(c.b, counts, Number::Int(1))?;
     let ranks = c.b.subtract(counts, one)?;
     let total = c.b.reduce_add(ones, &[0])?;
     Ok((ranks, total))
-}
-
-/// Running sums of a vector by doubling steps: log2(n) shifted additions.
-fn inclusive_sums(c: &mut Call<'_>, x: Value) -> Result<Value> {
-    let n = c.b.dims(x)[0];
-    let zero = convert::constant(c.b, Number::Int(0), convert::dtype_of(c.b, x)?)?;
-    let mut sums = x;
-    let mut step = 1;
-    while step < n {
-        let shifted = c.b.pad(sums, zero, &[step], &[-step], &[0])?;
-        sums = c.b.add(sums, shifted)?;
-        step *= 2;
-    }
-    Ok(sums)
 }
 
 fn masked_scatter(c: &mut Call<'_>) -> Result<Outputs> {

@@ -159,7 +159,7 @@ fn repeat_interleave(c: &mut Call<'_>) -> Result<Outputs> {
 
 /// Low and high amounts per dimension from PyTorch's list, which starts at the last dimension.
 pub fn pad_amounts(pad: &[i64], rank: usize) -> Result<(Dims, Dims)> {
-    if pad.len() % 2 != 0 || pad.len() / 2 > rank {
+    if !pad.len().is_multiple_of(2) || pad.len() / 2 > rank {
         return Err(LoweringError::invalid(format!(
             "Length of pad should be even and no more than twice the number of dimensions of the input. \
              Pad length is {} while the input has {rank} dimensions.",
