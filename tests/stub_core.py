@@ -88,6 +88,7 @@ def make(devices: int = 2) -> types.ModuleType:
     core.init = init
     core.is_initialized = lambda: state.started and not state.forked
     core.in_bad_fork = lambda: state.forked
+    core.after_fork_in_child = lambda: setattr(state, "forked", state.started)
     core.device_count = lambda: state.devices
     core.current_device = lambda: state.current
     core.set_device = lambda index: (check(index), setattr(state, "current", index))[1]

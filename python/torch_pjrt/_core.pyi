@@ -82,6 +82,9 @@ def is_initialized() -> bool:
 def in_bad_fork() -> bool:
     """Whether this process was forked from one that had a running client."""
 
+def after_fork_in_child() -> None:
+    """What a forked child calls first (registered with os.register_at_fork): a running client is the parent's."""
+
 def shim_version() -> str:
     """The torch version the loaded shim was compiled against, e.g. "2.15.0"."""
 

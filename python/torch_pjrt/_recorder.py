@@ -33,6 +33,12 @@ _LARGEST_CONSTANT = 1024
 # (index_put and index_put_) would recurse until Python dies.
 _MAX_NESTING = 4
 
+
+def _overloads(packet: str) -> list[torch._ops.OpOverload]:
+    found = getattr(_aten, packet)
+    return [getattr(found, name) for name in found.overloads()]
+
+
 _ALLOCATES = {
     _aten.empty.memory_format,
     _aten.empty_strided.default,
@@ -41,29 +47,40 @@ _ALLOCATES = {
     _aten.new_empty_strided.default,
     _aten.empty_permuted.default,
 }
-# These give every element of their first argument a new value, so they may be given memory that nothing
-# wrote.
-_OVERWRITES = {
-    _aten.copy.default,
-    _aten.fill.Scalar,
-    _aten.fill.Tensor,
-    _aten.zero.default,
-    _aten.uniform.default,
-    _aten.normal_functional.default,
-    _aten.bernoulli.p,
-    _aten.exponential.default,
-    _aten.random.default,
-    _aten.zeros_like.default,
-    _aten.ones_like.default,
-    _aten.full_like.default,
-    _aten.rand_like.default,
-    _aten.randn_like.default,
-    _aten.empty_like.default,
-    _aten.new_empty.default,
-    _aten.new_zeros.default,
-    _aten.new_full.default,
-    _aten.new_ones.default,
-}
+# Operators that give every element of their first argument a new value, whatever it was: memory that nothing
+# wrote will do. Only its form counts for the `*_like` ones.
+_OVERWRITES = frozenset(
+    overload
+    for packet in (
+        *(
+            "copy",
+            "fill",
+            "zero",
+            "uniform",
+            "normal_functional",
+            "bernoulli",
+            "exponential",
+            "random",
+            "cauchy",
+        ),
+        *("geometric", "log_normal", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like"),
+        *(
+            "randint_like",
+            "empty_like",
+            "new_empty",
+            "new_empty_strided",
+            "new_zeros",
+            "new_ones",
+            "new_full",
+        ),
+    )
+    for overload in _overloads(packet)
+    if not overload._schema.is_mutable
+)
+# The noise is an output, too.
+_OVERWRITES_SECOND = frozenset({_aten.rrelu_with_noise.default, _aten.rrelu_with_noise_functional.default})
+# The Meta kernel announces another dtype than the operator gives (float instead of bool); aten's is right.
+_MISDECLARED = {torch.ops.prims.signbit.default}
 _SAME_VIEWS = {_aten.detach.default, _aten.alias.default}
 # The value does not change.
 _IDENTITIES = {
@@ -111,6 +128,7 @@ class Recorder(TorchDispatchMode):
         self.native = native
         self.captured = captured
         self._slots = 0
+        self._given: set[int] = set()  # ids of the call's own tensors
         self.inputs: list[tuple] = []
         self.nodes: list[tuple] = []
         self._values: dict[int, _Value] = {}
@@ -127,6 +145,7 @@ class Recorder(TorchDispatchMode):
         """Make `tensor` an input of the graph: tensor number `slot` of the call."""
         self.inputs.append(("slot", slot, meta_of(tensor)))
         self._slots = max(self._slots, slot + 1)
+        self._given.add(id(tensor))
         self._bind(tensor, (-1, len(self.inputs) - 1))
 
     def _storage(self, tensor: torch.Tensor) -> _Storage:
@@ -176,6 +195,9 @@ class Recorder(TorchDispatchMode):
         value = self._lookup(tensor)
         if value.version == value.storage.version and value.ref is not None:
             return value.ref
+        if not value.storage.written and tensor.numel() == 0:
+            self._allocate(value)
+            return self.read(tensor)
         if not value.storage.written:
             raise Untraceable("memory was read that the decomposition had not written")
         if value.parent is None:
@@ -187,8 +209,12 @@ class Recorder(TorchDispatchMode):
         return value.ref
 
     def result(self, tensor: torch.Tensor) -> tuple[int, int]:
-        """`read`, for what the traced function returned: a constant may be among it."""
-        return self.read(self._on_meta(tensor))
+        """`read`, for what the traced function returned: constants and unwritten memory may be among it."""
+        tensor = self._on_meta(tensor)
+        value = self._lookup(tensor)
+        if not value.storage.written:
+            self._allocate(value)
+        return self.read(tensor)
 
     def _snapshot(self, tensor: torch.Tensor) -> torch.Tensor:
         """A new tensor that holds the value that `tensor` has now."""
@@ -283,7 +309,7 @@ class Recorder(TorchDispatchMode):
             return self._change_view_in_place(func, args, kwargs)
         if functional_forms.written_arguments(func):
             return self._run_write(func, args, kwargs)
-        if operator_name(func) in self.native:
+        if operator_name(func) in self.native and func not in _MISDECLARED:
             return self._record(func, args, kwargs)
         return self._decompose(func, args, kwargs)
 
@@ -304,13 +330,18 @@ class Recorder(TorchDispatchMode):
         """`as_strided` addresses memory, not the logical tensor: it is recorded on the tensor that owns the
         memory.
         """
-        offset = tensor.storage_offset() if offset is None else offset
+        explicit_offset = offset is not None
+        offset = offset if explicit_offset else tensor.storage_offset()
         value = self._lookup(tensor)
         while value.parent is not None:
             value = self._lookup(value.parent)
         base = value.tensor
         if not base.is_contiguous() or base.storage_offset() or base.dtype != tensor.dtype:
             raise Untraceable("as_strided on memory that is not row-major", ["aten::as_strided.default"])
+        last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+        if (explicit_offset and id(base) in self._given) or (0 not in sizes and last >= base.numel()):
+            # An argument may begin anywhere in a larger storage; only its own window is known here.
+            raise Untraceable("as_strided leaves the tensor that it is given", ["aten::as_strided.default"])
         return base, sizes, strides, offset
 
     def _allocation(self, func: torch._ops.OpOverload, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor:
@@ -323,8 +354,9 @@ class Recorder(TorchDispatchMode):
             if isinstance(item, torch.Tensor):
                 value = self._lookup(item)
                 if not value.storage.written and not functional_forms.is_view(func):
-                    if func not in _OVERWRITES or position != 0:
-                        self.read(item)  # raises
+                    overwritten = 0 if func in _OVERWRITES else 1 if func in _OVERWRITES_SECOND else -1
+                    if position != overwritten:
+                        self.read(item)  # raises, unless it has no elements
                     self._allocate(value)
         result = self._evaluate(func, args, kwargs)
         outputs = flatten(result)

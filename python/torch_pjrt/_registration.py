@@ -139,6 +139,7 @@ def register() -> None:
             "Fix: reinstall torch-pjrt for this torch version"
         ) from error
     _publish_module(torch)
+    os.register_at_fork(after_in_child=_core.after_fork_in_child)
     _core.set_tracer(_trace, _meta_tensor, _user_location)
     # PyTorch's default for an out-of-tree device is float16; every TPU is made for bfloat16.
     torch.set_autocast_dtype("tpu", torch.bfloat16)
