@@ -71,9 +71,7 @@ Tensor efficient_zero_tensor(IntArrayRef sizes, Opt<at::ScalarType> dtype, Opt<a
   const auto index = static_cast<c10::DeviceIndex>(factory_device(layout, device, pin_memory));
   at::native::ZeroTensorAllocator zero_allocator(at::Device(kTpu, index));
   const c10::DispatchKeySet keys({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor});
-  Tensor tensor = at::detail::empty_generic(sizes, &zero_allocator, keys, c10::dtype_or_default(dtype), std::nullopt);
-  tensor._set_zero(true);
-  return tensor;
+  return Tensor(at::detail::empty_generic(sizes, &zero_allocator, keys, c10::dtype_or_default(dtype), std::nullopt));
 }
 
 // Views and storages ----------------------------------------------------------------------------------------------
