@@ -3,6 +3,7 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 use crate::call::{Call, Outputs};
+use crate::dtype::DType;
 use crate::elementwise::{pointwise, unary};
 use crate::error::LoweringError;
 use crate::formula::{Expr, formulas};
@@ -186,7 +187,11 @@ fn hardswish_backward(c: &mut Call<'_>) -> Result<Outputs> {
 /// aten::hardtanh(self, min_val, max_val)
 fn hardtanh(c: &mut Call<'_>) -> Result<Outputs> {
     let (x, low, high) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
-    let dtype = c.out(0)?.dtype;
+    // An unsigned type cannot hold the usual lower bound -1.
+    let dtype = match c.out(0)?.dtype {
+        DType::UInt8 => DType::Int64,
+        dtype => dtype,
+    };
     pointwise(c, dtype, [&x, &low, &high], |[x, low, high]| x.max(low).min(high))
 }
 

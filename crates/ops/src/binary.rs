@@ -4,12 +4,11 @@ use std::f64::consts::LN_2;
 
 use stablehlo::{Builder, Value};
 
-use crate::call::{Call, Outputs, Tensor};
-use crate::dtype::{Category, DType};
+use crate::call::{Call, Outputs};
+use crate::dtype::DType;
 use crate::elementwise::{binary, binary_rounded, broadcast, pointwise};
 use crate::error::LoweringError;
 use crate::formula::{Expr, formula};
-use crate::graph::Number;
 use crate::registry::OpDef;
 
 type Result<T> = std::result::Result<T, LoweringError>;
@@ -39,7 +38,7 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::fmin", fmin),
     OpDef::new("aten::heaviside", heaviside),
     OpDef::new("aten::hypot", |c| binary(c, hypot)),
-    OpDef::new("aten::logaddexp", |c| binary(c, log_add_exp)),
+    OpDef::new("aten::logaddexp", |c| real_binary(c, log_add_exp)),
     OpDef::new("aten::logaddexp2", |c| binary(c, log_add_exp2)),
     OpDef::new("aten::__lshift__.Scalar", left_shift),
     OpDef::new("aten::__lshift__.Tensor", left_shift),
@@ -48,9 +47,6 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::mul.Scalar", |c| binary(c, |x, y| x * y)),
     OpDef::new("aten::mul.Tensor", |c| binary(c, |x, y| x * y)),
     OpDef::new("aten::nextafter", next_after),
-    OpDef::new("aten::pow.Scalar", |c| binary_rounded(c, |x, y| x.pow(y))),
-    OpDef::new("aten::pow.Tensor_Scalar", pow_tensor_scalar).attributes(&[1]),
-    OpDef::new("aten::pow.Tensor_Tensor", |c| binary_rounded(c, |x, y| x.pow(y))),
     OpDef::new("aten::__rshift__.Scalar", right_shift),
     OpDef::new("aten::__rshift__.Tensor", right_shift),
     OpDef::new("aten::rsub.Scalar", |c| add_scaled(c, 1, 0, |x, y| x - y)).ones(&[2]),
@@ -58,13 +54,8 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::special_xlog1py", |c| binary_rounded(c, |x, y| x_times(x, y, y.log1p()))),
     OpDef::new("aten::special_xlog1py.other_scalar", |c| binary_rounded(c, |x, y| x_times(x, y, y.log1p()))),
     OpDef::new("aten::special_xlog1py.self_scalar", |c| binary_rounded(c, |x, y| x_times(x, y, y.log1p()))),
-    OpDef::new("aten::special_zeta", |c| binary_rounded(c, zeta)),
-    OpDef::new("aten::special_zeta.other_scalar", |c| binary_rounded(c, zeta)),
-    OpDef::new("aten::special_zeta.self_scalar", |c| binary_rounded(c, zeta)),
     OpDef::new("aten::sub.Scalar", |c| add_scaled(c, 0, 1, |x, y| x - y)).ones(&[2]),
     OpDef::new("aten::sub.Tensor", |c| add_scaled(c, 0, 1, |x, y| x - y)).ones(&[2]),
-    OpDef::new("aten::xlogy.OutScalar_Other", |c| binary_rounded(c, |x, y| x_times(x, y, y.log())))
-        .composite(),
     OpDef::new("aten::xlogy.Scalar_Other", |c| binary_rounded(c, |x, y| x_times(x, y, y.log()))),
     OpDef::new("aten::xlogy.Scalar_Self", |c| binary_rounded(c, |x, y| x_times(x, y, y.log()))),
     OpDef::new("aten::xlogy.Tensor", |c| binary_rounded(c, |x, y| x_times(x, y, y.log()))),
@@ -151,6 +142,17 @@ fn hypot<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
     (x.is_inf() | y.is_inf()).select(x.splat(f64::INFINITY), finite)
 }
 
+/// [`binary`] for formulas that order their operands.
+fn real_binary(
+    c: &mut Call<'_>,
+    build: impl for<'f> FnOnce(Expr<'f>, Expr<'f>) -> Expr<'f>,
+) -> Result<Outputs> {
+    match c.out(0)?.dtype.is_complex() {
+        true => Err(LoweringError::unsupported("complex operands")),
+        false => binary(c, build),
+    }
+}
+
 fn log_add_exp<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
     let sum = x.max(y) + (-(x - y).abs()).exp().log1p();
     (x.eq(y) & x.is_inf()).select(x, sum)
@@ -165,10 +167,6 @@ fn log_add_exp2<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
 fn x_times<'f>(x: Expr<'f>, y: Expr<'f>, of_y: Expr<'f>) -> Expr<'f> {
     let product = x.eq(x.splat(0.0)).select(x.splat(0.0), x * of_y);
     y.is_nan().select(y, product)
-}
-
-fn zeta<'f>(x: Expr<'f>, q: Expr<'f>) -> Expr<'f> {
-    x.apply2(q, Builder::zeta)
 }
 
 /// Steps through the bit patterns, so that every float type works.
@@ -197,46 +195,4 @@ fn next_after(c: &mut Call<'_>) -> Result<Outputs> {
         x.is_nan().select(x, y.is_nan().select(y, moved))
     })?;
     Ok(value.into())
-}
-
-/// aten::pow.Tensor_Scalar: the exponents that CPU computes without `pow`.
-fn pow_tensor_scalar(c: &mut Call<'_>) -> Result<Outputs> {
-    let (x, exponent) = (c.tensor(0)?, c.number(1)?);
-    let out = c.out(0)?.clone();
-    let dtype = out.dtype.opmath();
-    let real = match exponent {
-        Number::Bool(v) => f64::from(u8::from(v)),
-        Number::Int(v) => v as f64,
-        Number::Float(v) => v,
-        Number::Complex(re, im) if im == 0.0 => re,
-        Number::Complex(..) => f64::NAN,
-    };
-    if real == 0.0 {
-        return Ok(c.full(Number::Int(1), out.dtype, &out.sizes)?.into());
-    }
-    if out.dtype.category() != Category::Float {
-        return match real {
-            1.0 => Ok(c.value(&x, out.dtype)?.into()),
-            2.0 => pointwise(c, dtype, [&x], |[x]| x * x),
-            3.0 => pointwise(c, dtype, [&x], |[x]| x * x * x),
-            _ => power(c, &x, exponent, out.dtype),
-        };
-    }
-    match real {
-        1.0 => Ok(c.value(&x, out.dtype)?.into()),
-        2.0 => pointwise(c, dtype, [&x], |[x]| x * x),
-        3.0 => pointwise(c, dtype, [&x], |[x]| x * x * x),
-        0.5 => pointwise(c, dtype, [&x], |[x]| x.sqrt()),
-        -0.5 => pointwise(c, dtype, [&x], |[x]| x.rsqrt()),
-        -1.0 => pointwise(c, dtype, [&x], |[x]| 1.0 / x),
-        -2.0 => pointwise(c, dtype, [&x], |[x]| 1.0 / (x * x)),
-        _ => power(c, &x, exponent, out.dtype),
-    }
-}
-
-fn power(c: &mut Call<'_>, x: &Tensor, exponent: Number, dtype: DType) -> Result<Outputs> {
-    let exponent = c.full(exponent, dtype.opmath(), &x.sizes)?;
-    let x = c.value(x, dtype.opmath())?;
-    let value = c.b.power(x, exponent)?;
-    Ok(c.convert(value, dtype)?.into())
 }

@@ -7,7 +7,7 @@ use crate::convert;
 use crate::dtype::DType;
 use crate::error::{CheckKind, LoweringError};
 use crate::graph::{Arg, Dims, Graph, InputKind, Node, Number, TensorMeta, ValueRef};
-use crate::lowering::{Check, HostParam, Modes, Rng, State, Values};
+use crate::lowering::{Check, HostParam, Modes, Rng, State, Values, lower_node};
 use crate::promote::{Participant, result_type};
 use crate::registry::OpDef;
 
@@ -378,6 +378,23 @@ impl Call<'_> {
     /// A dimension argument counted from 0; `rank` of the tensor it belongs to (0-d tensors count as 1-d).
     pub fn dim(&self, index: usize, rank: usize) -> Result<usize> {
         wrap_dim(self.int(index)?, rank)
+    }
+
+    /// The arguments as the graph has them, to hand to [`Call::delegate`].
+    pub fn args(&self) -> &[Arg] {
+        &self.node.args
+    }
+
+    /// Lowers another operator in place of this one: `outputs` are the metadata of its results.
+    pub fn delegate(
+        &mut self,
+        op: &'static str,
+        args: Vec<Arg>,
+        outputs: Vec<Option<TensorMeta>>,
+    ) -> Result<Outputs> {
+        let node = Node { op: op.into(), args, outputs };
+        lower_node(self.b, self.graph, &node, self.modes, self.values, self.state)
+            .map_err(|source| LoweringError::Node { op: node.op, source: Box::new(source) })
     }
 
     pub fn outputs(&self) -> usize {

@@ -126,7 +126,7 @@ pub fn lower_graph(
     Ok(Lowered { outputs, host_params, rng, checks, nonzero_params })
 }
 
-fn lower_node(
+pub(crate) fn lower_node(
     b: &mut Builder,
     graph: &Graph,
     node: &Node,

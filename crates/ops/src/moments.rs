@@ -100,7 +100,7 @@ pub fn vector_norm(c: &mut Call<'_>, value: Value, order: f64, dims: &[i64]) -> 
     }
     let magnitude = c.b.abs(value)?;
     let real = crate::convert::dtype_of(c.b, magnitude)?;
-    if order == f64::INFINITY || order == f64::NEG_INFINITY {
+    if order.is_infinite() {
         if count == 0 && !order.is_sign_positive() {
             return Err(LoweringError::invalid(
                 "linalg.vector_norm cannot compute the -inf norm on an empty tensor",

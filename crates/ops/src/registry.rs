@@ -21,13 +21,16 @@ pub struct OpDef {
     /// Positions of `Scalar` arguments that are nearly always 1 (`alpha`, `beta`): the caller passes the number itself
     /// when it is 1, so that the program has neither the operand nor the multiplication, and an operand otherwise.
     pub ones: &'static [usize],
+    /// Positions of `float` arguments that the caller passes as run-time operands, like a `Scalar`: learning rates,
+    /// which change from step to step.
+    pub float_operands: &'static [usize],
     /// Register an explicit PrivateUse1 kernel; false for CompositeImplicit operators, which must keep decomposing.
     pub explicit: bool,
 }
 
 impl OpDef {
     pub const fn new(name: &'static str, lower: Lower) -> Self {
-        Self { name, lower, attributes: &[], ones: &[], explicit: true }
+        Self { name, lower, attributes: &[], ones: &[], float_operands: &[], explicit: true }
     }
 
     pub const fn attributes(mut self, attributes: &'static [usize]) -> Self {
@@ -37,6 +40,11 @@ impl OpDef {
 
     pub const fn ones(mut self, ones: &'static [usize]) -> Self {
         self.ones = ones;
+        self
+    }
+
+    pub const fn float_operands(mut self, float_operands: &'static [usize]) -> Self {
+        self.float_operands = float_operands;
         self
     }
 
@@ -60,6 +68,7 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::copies::OPS,
     crate::creation::OPS,
     crate::division::OPS,
+    crate::foreach::OPS,
     crate::indexing::OPS,
     crate::losses::OPS,
     crate::masked::OPS,
@@ -69,13 +78,18 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::movement::OPS,
     crate::nll_loss::OPS,
     crate::normalization::OPS,
+    crate::optimizers::OPS,
     crate::padding::OPS,
+    crate::power::OPS,
     crate::recurrent::OPS,
     crate::reductions::OPS,
     crate::resampling::OPS,
     crate::scans::OPS,
     crate::scatter::OPS,
+    crate::searching::OPS,
     crate::softmax::OPS,
+    crate::sorting::OPS,
+    crate::special::OPS,
     crate::strided::OPS,
     crate::ternary::OPS,
     crate::unary::OPS,

@@ -23,7 +23,8 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::atanh", |c| unary(c, |x| x.atanh())),
     OpDef::new("aten::bitwise_not", |c| unary(c, |x| !x)),
     OpDef::new("aten::ceil", |c| integral_identity(c, |x| x.ceil())),
-    OpDef::new("aten::conj_physical", conj_physical),
+    OpDef::new("aten::_conj_physical", conj_physical),
+    OpDef::new("aten::conj_physical", conj_physical).composite(),
     OpDef::new("aten::cos", |c| unary(c, |x| x.cos())),
     OpDef::new("aten::cosh", |c| unary(c, |x| x.cosh())),
     OpDef::new("aten::deg2rad", |c| unary(c, |x| x * (PI / 180.0))),
@@ -49,7 +50,6 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::logit", logit),
     OpDef::new("aten::nan_to_num", nan_to_num),
     OpDef::new("aten::neg", |c| unary(c, |x| -x)),
-    OpDef::new("aten::polygamma", polygamma),
     OpDef::new("aten::rad2deg", |c| unary(c, |x| x * (180.0 / PI))),
     OpDef::new("aten::reciprocal", |c| unary(c, |x| 1.0 / x)),
     OpDef::new("aten::round", |c| integral_identity(c, |x| x.round_even())),
@@ -95,7 +95,7 @@ fn rsqrt<'f>(x: Expr<'f>) -> Expr<'f> {
 }
 
 /// CPU gives -inf at +0 and +inf at -0 (a limit), NaN at negative integers.
-fn digamma<'f>(x: Expr<'f>) -> Expr<'f> {
+pub fn digamma<'f>(x: Expr<'f>) -> Expr<'f> {
     x.eq(x.splat(0.0)).select(-(1.0 / x), x.digamma())
 }
 
@@ -253,15 +253,4 @@ fn round_decimals(c: &mut Call<'_>) -> Result<Outputs> {
             _ => (x / power).round_to(dtype).round_even() * power,
         }
     })
-}
-
-/// aten::polygamma(n, self)
-fn polygamma(c: &mut Call<'_>) -> Result<Outputs> {
-    let (n, x) = (c.int(0)?, c.tensor(1)?);
-    let dtype = c.out(0)?.dtype.opmath();
-    match n {
-        0 => pointwise(c, dtype, [&x], |[x]| digamma(x)),
-        // trigamma; the general form below loses the sign rule of negative arguments.
-        _ => pointwise(c, dtype, [&x], |[x]| x.splat(n as f64).apply2(x, stablehlo::Builder::polygamma)),
-    }
 }
