@@ -42,7 +42,6 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::detach", same).composite(),
     OpDef::new("aten::detach_copy", same).composite(),
     OpDef::new("aten::lift", same).composite(),
-    OpDef::new("aten::lift_fresh", same).composite(),
     OpDef::new("aten::lift_fresh_copy", same).composite(),
     OpDef::new("aten::contiguous", same).composite(),
     OpDef::new("aten::resolve_conj", same).composite(),
