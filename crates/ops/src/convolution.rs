@@ -99,11 +99,17 @@ fn emit(
     Ok(c.b.convolution(lhs, rhs, dims, window, feature_groups, batch_groups, precision, elem)?)
 }
 
-/// The cross-correlation of `[n, i, spatial]` with `[o, i / groups, spatial]`.
-fn forward(c: &mut Call<'_>, operands: Operands, g: &Geometry) -> Result<Value> {
+/// The cross-correlation of `[n, i, spatial]` with `[o, i / groups, spatial]`, at as many positions as `sizes`
+/// says: a transposed convolution with output padding has fewer than fit.
+fn forward(c: &mut Call<'_>, operands: Operands, g: &Geometry, sizes: &[i64]) -> Result<Value> {
+    let (input, kernel) = (c.b.dims(operands.lhs), c.b.dims(operands.rhs));
+    let padding = (0..g.rank()).map(|dim| {
+        let end = g.span(dim, sizes[dim]) + g.reach(dim, kernel[dim + 2]);
+        (g.padding[dim], end - input[dim + 2] - g.padding[dim])
+    });
     let window = ConvWindow {
         strides: Dims::from_slice(&g.stride),
-        padding: g.padding.iter().map(|&p| (p, p)).collect(),
+        padding: padding.collect(),
         rhs_dilation: Dims::from_slice(&g.dilation),
         ..ConvWindow::unit(g.rank())
     };
@@ -190,7 +196,7 @@ fn convolution(c: &mut Call<'_>) -> Result<Outputs> {
         let operands = operands(c, &x, &weight)?;
         match geometry.transposed {
             true => adjoint(c, operands, &geometry, &out.sizes[2..])?,
-            false => forward(c, operands, &geometry)?,
+            false => forward(c, operands, &geometry, &out.sizes[2..])?,
         }
     };
     if let Some(bias) = bias {
@@ -216,7 +222,7 @@ fn convolution_backward(c: &mut Call<'_>, first: usize) -> Result<Outputs> {
         dw = c.full(Number::Int(0), dtype, &weight.sizes)?;
     } else if geometry.transposed {
         let forwards = operands(c, &grad, &weight)?;
-        dx = forward(c, forwards, &geometry)?;
+        dx = forward(c, forwards, &geometry, &x.sizes[2..])?;
         let gradient = operands(c, &grad, &x)?;
         dw = weight_gradient(c, gradient, &geometry, &weight.sizes[2..])?;
     } else {
