@@ -82,7 +82,7 @@ fn to_pairs(b: &mut Builder, x: Value) -> Result<Value> {
     Ok(b.concatenate(&[re, im], rank as i64)?)
 }
 
-fn from_pairs(b: &mut Builder, x: Value) -> Result<Value> {
+pub fn from_pairs(b: &mut Builder, x: Value) -> Result<Value> {
     let Some(last) = b.rank(x).checked_sub(1) else {
         return Err(LoweringError::invalid("Input tensor must have one or more dimensions"));
     };
