@@ -128,8 +128,12 @@ fn start_in_environment() -> Result<Runtime> {
     if !flags.contains("xla_backend_extra_options") {
         flags = format!("{flags} {}", pjrt::XLA_FLAGS_FOR_CPU).trim().to_owned();
     }
+    // XLA:CPU logs two lines of 2 KB, harmless, for each program that it loads from disk. Failures reach us as errors.
+    let log_level = std::env::var("TF_CPP_MIN_LOG_LEVEL").unwrap_or_else(|_| "3".to_owned());
     let mut started = None;
-    (hooks.with_variable)("XLA_FLAGS", &flags, &mut || started = Some(start()));
+    (hooks.with_variable)("XLA_FLAGS", &flags, &mut || {
+        (hooks.with_variable)("TF_CPP_MIN_LOG_LEVEL", &log_level, &mut || started = Some(start()));
+    });
     started.unwrap_or_else(start)
 }
 
