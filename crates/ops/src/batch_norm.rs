@@ -14,7 +14,7 @@ use crate::statistics::{divide_by_count, inverse_deviation, mean, moments, sprea
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::native_batch_norm", native_batch_norm),
+    OpDef::new("aten::native_batch_norm", native_batch_norm).composite(),
     OpDef::new("aten::_native_batch_norm_legit_functional", |c| {
         let training = c.bool(5)?;
         batch_norm(c, Form { running: true, training, momentum: 6, eps: 7, updates: Some(3), reserve: false })
@@ -67,8 +67,8 @@ struct Form {
     reserve: bool,
 }
 
-/// In training this operator writes to its running statistics although its schema does not say so: the functional
-/// overload returns them.
+/// In training this operator writes to its running statistics although its schema does not say so: the shim calls the
+/// overloads that say it, and only graphs of other calls come here.
 fn native_batch_norm(c: &mut Call<'_>) -> Result<Outputs> {
     let training = c.bool(5)?;
     let running = !c.is_none(3);

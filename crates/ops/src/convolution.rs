@@ -14,10 +14,11 @@ use crate::statistics::spread;
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::convolution", convolution),
-    OpDef::new("aten::convolution_overrideable", convolution),
+    OpDef::new("aten::convolution", convolution).channels_last(&[0, 1]),
     OpDef::new("aten::convolution_backward", |c| convolution_backward(c, 4)),
-    OpDef::new("aten::convolution_backward_overrideable", |c| convolution_backward(c, 3)),
+    // These have no Meta kernel, and the two above are reached first.
+    OpDef::new("aten::convolution_overrideable", convolution).composite(),
+    OpDef::new("aten::convolution_backward_overrideable", |c| convolution_backward(c, 3)).composite(),
 ];
 
 /// Attributes of one convolution, one entry per spatial dimension.

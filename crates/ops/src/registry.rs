@@ -58,6 +58,7 @@ impl OpDef {
 /// One entry per family file.
 const FAMILIES: &[&[OpDef]] = &[
     crate::activations::OPS,
+    crate::attention::OPS,
     crate::avg_pooling::OPS,
     crate::batch_norm::OPS,
     crate::binary::OPS,
