@@ -3,6 +3,7 @@
 mod abi;
 mod convert;
 mod entry;
+mod hlo;
 mod pinned;
 mod program;
 mod queue;
@@ -445,6 +446,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         set_tracer,
         program::lower_to_text,
         program::compile_for_topology,
+        program::record_programs,
         cache_info,
         clear_cache,
     );

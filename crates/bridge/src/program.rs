@@ -4,13 +4,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use ops::{InputKind, ValueRef};
-use prost::Message;
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use stablehlo::{Builder, TensorType};
 
-use crate::{out_of_memory, trace};
+use crate::{hlo, out_of_memory, trace};
 
 /// Lowers a traced graph to StableHLO; every input becomes a parameter in order.
 #[pyfunction]
@@ -84,59 +83,20 @@ pub fn compile_for_topology<'py>(
     result.set_item("temp_bytes", memory.temporaries)?;
     result.set_item("code_bytes", memory.generated_code)?;
     result.set_item("flops", flops)?;
-    result.set_item("instructions", instructions(&optimized.code))?;
+    let instructions = hlo::instructions(&optimized.code)
+        .map_err(|error| PyRuntimeError::new_err(format!("the optimised module is unreadable: {error}")))?
+        .into_iter()
+        .map(|i| (i.computation, i.name, i.opcode, i.shape, i.operands, i.calls, i.is_root))
+        .collect::<Vec<_>>();
+    result.set_item("instructions", instructions)?;
     result.set_item("compile_seconds", started.elapsed().as_secs_f64())?;
     result.set_item("devices", devices)?;
     Ok(result)
 }
 
-/// (computation, opcode, name, operands' opcodes) of every instruction of an optimised module.
-fn instructions(code: &[u8]) -> Vec<(String, String, String, Vec<String>)> {
-    let Ok(module) = hlo::ModuleWithConfig::decode(code) else { return Vec::new() };
-    let computations = module.module.map(|module| module.computations).unwrap_or_default();
-    let mut listed = Vec::new();
-    for computation in computations {
-        let opcodes: std::collections::HashMap<i64, String> =
-            computation.instructions.iter().map(|i| (i.id, i.opcode.clone())).collect();
-        for instruction in computation.instructions {
-            let operands = instruction.operand_ids.iter().filter_map(|id| opcodes.get(id).cloned()).collect();
-            listed.push((computation.name.clone(), instruction.opcode, instruction.name, operands));
-        }
-    }
-    listed
-}
-
-/// The few fields of `xla/service/hlo.proto` that a listing needs.
-mod hlo {
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct ModuleWithConfig {
-        #[prost(message, optional, tag = "1")]
-        pub module: Option<Module>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Module {
-        #[prost(message, repeated, tag = "3")]
-        pub computations: Vec<Computation>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Computation {
-        #[prost(string, tag = "1")]
-        pub name: String,
-        #[prost(message, repeated, tag = "2")]
-        pub instructions: Vec<Instruction>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub struct Instruction {
-        #[prost(string, tag = "1")]
-        pub name: String,
-        #[prost(string, tag = "2")]
-        pub opcode: String,
-        #[prost(int64, tag = "35")]
-        pub id: i64,
-        #[prost(int64, repeated, tag = "36")]
-        pub operand_ids: Vec<i64>,
-    }
+/// Starts or stops the recording of the programs that operators run: (operator, StableHLO text) of each since the last
+/// call.
+#[pyfunction]
+pub fn record_programs(recording: bool) -> Vec<(String, String)> {
+    runtime::record::programs(recording).into_iter().map(|program| (program.op, program.text)).collect()
 }

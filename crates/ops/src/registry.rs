@@ -24,13 +24,16 @@ pub struct OpDef {
     /// Positions of `float` arguments that the caller passes as run-time operands, like a `Scalar`: learning rates,
     /// which change from step to step.
     pub float_operands: &'static [usize],
+    /// Positions of tensors that decide the memory format of the first output: it is channels-last when one of them is,
+    /// where PyTorch's Meta kernel leaves that to the backend.
+    pub channels_last: &'static [usize],
     /// Register an explicit PrivateUse1 kernel; false for CompositeImplicit operators, which must keep decomposing.
     pub explicit: bool,
 }
 
 impl OpDef {
     pub const fn new(name: &'static str, lower: Lower) -> Self {
-        Self { name, lower, attributes: &[], ones: &[], float_operands: &[], explicit: true }
+        Self { name, lower, attributes: &[], ones: &[], float_operands: &[], channels_last: &[], explicit: true }
     }
 
     pub const fn attributes(mut self, attributes: &'static [usize]) -> Self {
@@ -45,6 +48,11 @@ impl OpDef {
 
     pub const fn float_operands(mut self, float_operands: &'static [usize]) -> Self {
         self.float_operands = float_operands;
+        self
+    }
+
+    pub const fn channels_last(mut self, channels_last: &'static [usize]) -> Self {
+        self.channels_last = channels_last;
         self
     }
 

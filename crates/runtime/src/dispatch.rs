@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
-use crate::call::Call;
+use crate::call::{Call, Value};
 use crate::canonical;
 use crate::check::PendingCheck;
 use crate::compile;
@@ -20,10 +20,12 @@ use crate::disk::Kind;
 use crate::error::{Error, Result};
 use crate::fallback;
 use crate::hooks::{self, Traced};
+use crate::layout;
 use crate::operator::Operator;
 use crate::origin::{Origin, current_site};
 use crate::plan::{MetaResult, Operand, Plan, Recorded, Sink};
 use crate::planner::{self, CallGraph, PlanError, Program};
+use crate::record;
 use crate::signature::Signature;
 use crate::stats::{STATS, count};
 use crate::storage::{Contents, Held, Storage};
@@ -79,6 +81,9 @@ fn admitted(op: &Operator, plan: Arc<Plan>) -> Result<Arc<Plan>> {
 }
 
 fn lookup(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
+    if record::is_on() {
+        return None;
+    }
     let hash = hash(&signature.words);
     let same = |entry: &Entry| entry.hash == hash && *entry.words == *signature.words;
     if let Some(plan) = LOCAL.with_borrow(|table| table.find(hash, same).map(|entry| entry.plan.clone())) {
@@ -134,6 +139,7 @@ fn from_disk(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
 
 /// Builds the plan of the call that [`plan`] has just missed.
 pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
+    let metas = &with_memory_format(call, metas.clone());
     let signature = match PREPARED.take() {
         Some(signature) => signature,
         None => Signature::of(call)?,
@@ -141,6 +147,19 @@ pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
     let (signature, plan) = build_for(call, signature, metas)?;
     PREPARED.set(Some(signature));
     admitted(call.op, plan)
+}
+
+/// Applies the operator's rule for the memory format of its result.
+fn with_memory_format(call: &Call, mut metas: MetaResult) -> MetaResult {
+    let deciding = call.op.lowering.map_or(&[][..], |def| def.channels_last);
+    let channels_last = deciding.iter().any(|&index| match call.args.get(index) {
+        Some(Value::Tensor(tensor)) => layout::suggests_channels_last(tensor.sizes, tensor.strides),
+        _ => false,
+    });
+    if channels_last && let Some(Some(meta)) = metas.functional.first_mut() {
+        meta.strides = layout::channels_last_strides(&meta.sizes);
+    }
+    metas
 }
 
 fn build_for(call: &Call, mut signature: Signature, metas: &MetaResult) -> Result<(Signature, Arc<Plan>)> {
@@ -256,7 +275,10 @@ fn resizing(call: &Call, metas: &MetaResult) -> Option<Arc<Plan>> {
 fn finish(call: &Call, program: Program) -> Result<Arc<Plan>> {
     let mut recorded = program.recorded;
     let executable = match &recorded.program {
-        Some(hash) => Some(compile::executable(hash, program.text, &call.op.name)?),
+        Some(hash) => {
+            record::add(&call.op.name, &program.text);
+            Some(compile::executable(hash, program.text, &call.op.name)?)
+        }
         None => None,
     };
     if let Some(executable) = &executable {

@@ -104,6 +104,39 @@ pub fn memory_order(sizes: &[i64], strides: &[i64]) -> Option<SmallVec<[usize; 6
     Some(order)
 }
 
+/// Whether a 4-d or 5-d tensor's strides suggest channels-last, as `Tensor::suggest_memory_format` has it.
+pub fn suggests_channels_last(sizes: &[i64], strides: &[i64]) -> bool {
+    let rank = sizes.len();
+    if !(4..=5).contains(&rank) || strides[1] == 0 {
+        return false;
+    }
+    let mut least = 0;
+    for d in std::iter::once(1).chain((2..rank).rev()).chain([0]) {
+        if sizes[d] == 0 || strides[d] < least {
+            return false;
+        }
+        // An N11C tensor is ambiguous; contiguous wins.
+        if d == 0 && least == strides[1] {
+            return false;
+        }
+        least = strides[d];
+        if sizes[d] > 1 {
+            least *= sizes[d];
+        }
+    }
+    true
+}
+
+pub fn channels_last_strides(sizes: &[i64]) -> Dims {
+    let mut strides = Dims::from_elem(0, sizes.len());
+    let mut stride = 1;
+    for d in std::iter::once(1).chain((2..sizes.len()).rev()).chain([0]) {
+        strides[d] = stride;
+        stride *= sizes[d].max(1);
+    }
+    strides
+}
+
 pub fn is_row_major(sizes: &[i64], strides: &[i64]) -> bool {
     let mut expected = 1;
     for d in (0..sizes.len()).rev() {

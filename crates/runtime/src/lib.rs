@@ -25,6 +25,7 @@ pub mod memory;
 pub mod operator;
 pub mod origin;
 pub mod plan;
+pub mod record;
 pub mod stats;
 pub mod storage;
 pub mod stream;

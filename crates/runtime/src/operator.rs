@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ops::OpDef;
+use ops::{Number, OpDef};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
@@ -60,9 +60,18 @@ impl Operator {
         self.specialised.store(true, Relaxed);
     }
 
-    /// Whether the value of number argument `argument` is part of the program.
+    /// Whether the value of tensor argument `argument`, when it is a host scalar, is part of the program.
     pub fn is_attribute(&self, argument: usize) -> bool {
-        self.numbers_are_attributes() || self.lowering.is_some_and(|def| def.attributes.contains(&argument))
+        self.lowering.is_some_and(|def| def.attributes.contains(&argument))
+    }
+
+    /// Whether a number argument is passed at run time rather than being part of the program. `is_scalar`: its schema
+    /// type is `Scalar`.
+    pub fn is_operand(&self, argument: usize, number: Number, is_scalar: bool) -> bool {
+        let Some(def) = self.lowering.filter(|_| !self.numbers_are_attributes()) else { return false };
+        let passed = is_scalar && !def.attributes.contains(&argument) || def.float_operands.contains(&argument);
+        let one = matches!(number, Number::Int(1) | Number::Bool(true)) || number == Number::Float(1.0);
+        passed && !(one && def.ones.contains(&argument))
     }
 }
 

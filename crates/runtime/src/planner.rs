@@ -1,6 +1,6 @@
 //! Builds the program of a call: reads each view, lowers the operator, writes results into the storages they belong to.
 
-use ops::{Arg, DType, Dims, Graph, Input, InputKind, Node, TensorMeta, ValueRef};
+use ops::{Arg, DType, Dims, Graph, Input, InputKind, Node, Number, TensorMeta, ValueRef};
 use smallvec::SmallVec;
 use stablehlo::{Builder, ElementType, TensorType, Value};
 
@@ -125,7 +125,7 @@ impl NodeBuilder {
             call::Value::Tensor(_) | call::Value::Host(_) => {
                 self.tensor(value).map_or(Arg::None, Arg::Tensor)
             }
-            call::Value::Number { number, is_scalar } if *is_scalar && !call.op.is_attribute(index) => {
+            call::Value::Number { number, is_scalar } if call.op.is_operand(index, *number, *is_scalar) => {
                 // A Scalar argument is a host input of its own, beside the tensors: its slot is usize::MAX.
                 self.slots.push(usize::MAX);
                 let dtype = number_dtype(*number);
@@ -147,10 +147,14 @@ impl NodeBuilder {
         if !is_numbers {
             return Arg::Tensors(list.iter().map(|item| self.tensor(item)).collect());
         }
-        if call.op.is_attribute(index) {
+        let is_constant = |item: &call::Value| match item {
+            call::Value::Number { number, is_scalar } => !call.op.is_operand(index, *number, *is_scalar),
+            _ => false,
+        };
+        if list.iter().all(is_constant) {
             let number = |item: &call::Value| match item {
                 call::Value::Number { number, .. } => *number,
-                _ => ops::Number::Int(0),
+                _ => Number::Int(0),
             };
             return Arg::Numbers(list.iter().map(number).collect());
         }
@@ -166,12 +170,12 @@ fn meta_of(dtype: DType, sizes: &[i64], strides: &[i64]) -> TensorMeta {
     TensorMeta { dtype, sizes: Dims::from_slice(sizes), strides: Dims::from_slice(strides) }
 }
 
-fn number_dtype(number: ops::Number) -> DType {
+fn number_dtype(number: Number) -> DType {
     match number {
-        ops::Number::Bool(_) => DType::Bool,
-        ops::Number::Int(_) => DType::Int64,
-        ops::Number::Float(_) => DType::Float64,
-        ops::Number::Complex(..) => DType::Complex128,
+        Number::Bool(_) => DType::Bool,
+        Number::Int(_) => DType::Int64,
+        Number::Float(_) => DType::Float64,
+        Number::Complex(..) => DType::Complex128,
     }
 }
 
@@ -239,7 +243,7 @@ fn number_hosts(call: &Call, slots: &mut [Slot]) {
                 *slot += 1;
                 *host += 1;
             }
-            call::Value::Number { is_scalar: true, .. } if !call.op.is_attribute(index) => *host += 1,
+            call::Value::Number { number, is_scalar } if call.op.is_operand(index, *number, *is_scalar) => *host += 1,
             call::Value::List(list) => {
                 list.iter().for_each(|item| walk(call, index, item, slot, host, slots))
             }
@@ -257,7 +261,7 @@ fn scalar_hosts(call: &Call) -> Vec<usize> {
     fn walk(call: &Call, index: usize, value: &call::Value, host: &mut usize, found: &mut Vec<usize>) {
         match value {
             call::Value::Host(_) => *host += 1,
-            call::Value::Number { is_scalar: true, .. } if !call.op.is_attribute(index) => {
+            call::Value::Number { number, is_scalar } if call.op.is_operand(index, *number, *is_scalar) => {
                 found.push(*host);
                 *host += 1;
             }

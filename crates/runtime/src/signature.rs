@@ -86,7 +86,7 @@ impl Signature {
             Value::Tensor(tensor) => self.tensor(call, index, tensor)?,
             Value::Host(tensor) => self.host(call, index, tensor)?,
             Value::Number { number, is_scalar } => {
-                if *is_scalar && !call.op.is_attribute(index) {
+                if call.op.is_operand(index, *number, *is_scalar) {
                     self.words.push(tag::SCALAR | kind(*number) << 8);
                     self.hosts.push(*number);
                 } else {
