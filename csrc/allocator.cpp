@@ -1,21 +1,18 @@
 // Device memory: the allocator PyTorch asks, storages, and tensors over them.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/strides.h>
 
 #include "core.h"
 
 namespace tpu {
 namespace {
 
-using c10::CachingAllocator::Stat;
-
 // Deriving from DeviceAllocator is what makes torch.accelerator's memory functions and empty_cache work.
 struct Allocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t nbytes) override { return new_storage(nbytes, core->current_device()); }
-
-  // The context of a DataPtr is the core's handle, not its address, so there is no deleter for a raw address.
+  // The context of a DataPtr is the core's handle, not its address, so a raw address has no deleter.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-
   void copy_data(void* dst, const void* src, size_t nbytes) const override {
     TORCH_CHECK_NOT_IMPLEMENTED(core->storage_copy, "tpu: copying raw storage memory is not supported");
     check(core->storage_copy(dst, src, nbytes));
@@ -23,55 +20,39 @@ struct Allocator final : c10::DeviceAllocator {
 
   bool initialized() override { return core->has_primary_context(core->current_device()) != 0; }
   void emptyCache(c10::MempoolId_t) override { core->empty_cache(); }
-
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     core->record_stream(data.get_context(), stream.id());
   }
-
-  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
-    const auto stats = memory_stats(device);
-    Stat bytes;
-    bytes.current = stats.allocated_current;
-    bytes.peak = stats.allocated_peak;
-    bytes.allocated = stats.allocated_total;
-    bytes.freed = stats.freed_total;
-    Stat blocks;
-    blocks.current = stats.blocks_current;
-    blocks.peak = stats.blocks_peak;
-    blocks.allocated = stats.blocks_total;
-    blocks.freed = stats.blocks_freed;
-    constexpr auto kAggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-    c10::CachingDeviceAllocator::DeviceStats result;
-    for (auto* stat :
-         {&result.allocated_bytes, &result.reserved_bytes, &result.active_bytes, &result.requested_bytes}) {
-      (*stat)[kAggregate] = bytes;
-    }
-    for (auto* stat : {&result.allocation, &result.segment, &result.active}) (*stat)[kAggregate] = blocks;
-    result.num_ooms = stats.ooms;
-    result.num_device_alloc = stats.blocks_total;
-    result.num_device_free = stats.blocks_freed;
-    return result;
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    core->reset_accumulated_stats(device_index(device_at(device)));
   }
+  void resetPeakStats(c10::DeviceIndex device) override { core->reset_peak_stats(device_index(device_at(device))); }
 
-  void resetAccumulatedStats(c10::DeviceIndex device) override { core->reset_accumulated_stats(resolve(device)); }
-  void resetPeakStats(c10::DeviceIndex device) override { core->reset_peak_stats(resolve(device)); }
-
+  static TpuMemoryStats memory_stats(c10::DeviceIndex device) {
+    TpuMemoryStats stats{};
+    check(core->memory_stats(device_index(device_at(device)), &stats));
+    return stats;
+  }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     const auto stats = memory_stats(device);
     return {static_cast<size_t>(stats.free_bytes), static_cast<size_t>(stats.total_bytes)};
   }
-
- private:
-  static int32_t resolve(c10::DeviceIndex device) {
-    const int32_t index = index_or_current(c10::Device(kTpu, device));
-    check_device_index(index);
-    return index;
-  }
-
-  static TpuMemoryStats memory_stats(c10::DeviceIndex device) {
-    TpuMemoryStats stats{};
-    check(core->memory_stats(resolve(device), &stats));
-    return stats;
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    const auto stats = memory_stats(device);
+    c10::CachingAllocator::Stat bytes, blocks;
+    bytes.current = stats.allocated_current, bytes.peak = stats.allocated_peak;
+    bytes.allocated = stats.allocated_total, bytes.freed = stats.freed_total;
+    blocks.current = stats.blocks_current, blocks.peak = stats.blocks_peak;
+    blocks.allocated = stats.blocks_total, blocks.freed = stats.blocks_freed;
+    constexpr auto kAggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    c10::CachingDeviceAllocator::DeviceStats out;
+    for (auto* stat : {&out.allocated_bytes, &out.reserved_bytes, &out.active_bytes, &out.requested_bytes})
+      (*stat)[kAggregate] = bytes;
+    for (auto* stat : {&out.allocation, &out.segment, &out.active}) (*stat)[kAggregate] = blocks;
+    out.num_ooms = stats.ooms;
+    out.num_device_alloc = stats.blocks_total;
+    out.num_device_free = stats.blocks_freed;
+    return out;
   }
 };
 
@@ -82,14 +63,11 @@ c10::Allocator* allocator() {
   return instance;
 }
 
-void register_allocator() {
-  c10::SetAllocator(kTpu, allocator());
-}
+void register_allocator() { c10::SetAllocator(kTpu, allocator()); }
 
 void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
-  void* handle = nullptr;
-  void* address = nullptr;
+  void *handle = nullptr, *address = nullptr;
   check(core->storage_resized(storage->_mutable_data_ptr_no_checks().get_context(), nbytes, &handle, &address));
   storage->set_data_ptr_noswap({address, handle, core->storage_free, storage->device()});
   storage->set_nbytes(nbytes);
@@ -107,25 +85,18 @@ at::Tensor wrap_storage(c10::DataPtr data, size_t nbytes, at::IntArrayRef sizes,
 
 at::Tensor new_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, int32_t device) {
   const size_t nbytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
-  auto data = C10_UNLIKELY(shape_only != nullptr)
-                  ? c10::DataPtr(nullptr, c10::Device(kTpu, static_cast<c10::DeviceIndex>(device)))
-                  : new_storage(nbytes, device);
+  auto data = shape_only ? c10::DataPtr(nullptr, device_at(device)) : new_storage(nbytes, device);
   return wrap_storage(std::move(data), nbytes, sizes, strides, dtype);
 }
 
 void resize_tensor(at::TensorImpl* self, at::IntArrayRef sizes, const at::IntArrayRef* strides) {
   if (self->sizes() == sizes && (!strides || self->strides() == *strides)) return;
-  const auto itemsize = self->itemsize();
-  const auto offset = self->storage_offset();
-  const size_t nbytes = strides ? at::detail::computeStorageNbytes(sizes, *strides, itemsize, offset)
-                                : at::detail::computeStorageNbytesContiguous(sizes, itemsize, offset);
-  if (strides) {
-    self->set_sizes_and_strides(sizes, *strides);
-  } else {
-    self->set_sizes_contiguous(sizes);
-  }
+  const auto contiguous = strides ? at::DimVector() : c10::contiguous_strides(sizes);
+  const at::IntArrayRef new_strides = strides ? *strides : at::IntArrayRef(contiguous);
+  const size_t nbytes = at::detail::computeStorageNbytes(sizes, new_strides, self->itemsize(), self->storage_offset());
   auto* storage = self->unsafe_storage().unsafeGetStorageImpl();
-  if (self->numel() != 0 && nbytes > storage->nbytes()) resize_storage(storage, nbytes);
+  if (c10::multiply_integers(sizes) != 0 && nbytes > storage->nbytes()) resize_storage(storage, nbytes);
+  self->set_sizes_and_strides(sizes, new_strides);
 }
 
 }  // namespace tpu

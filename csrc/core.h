@@ -1,6 +1,5 @@
-// How the rest of the shim reaches the Rust core, and how the core's statuses become exceptions.
+// How the shim reaches the Rust core, how the core's statuses become exceptions, and what the files share.
 #pragma once
-
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <torch/library.h>
@@ -11,74 +10,62 @@ namespace tpu {
 
 constexpr c10::DeviceType kTpu = c10::DeviceType::PrivateUse1;
 
-// Set once by tpu_shim_register, before anything that uses it is registered.
-extern const TpuCoreApi* core;
+extern const TpuCoreApi* core;  // set by tpu_shim_register before anything that uses it is registered
+
+// Set while a structured kernel is asked, on this thread, for the metadata of its outputs: nothing is allocated, copied
+// or run (see meta.cpp).
+extern thread_local const c10::OperatorHandle* shape_only;
 
 [[noreturn]] void throw_status(int32_t status);
-
 inline void check(int32_t status) {
   if (C10_UNLIKELY(status != TPU_OK)) throw_status(status);
 }
 
-inline int32_t index_or_current(c10::Device device) {
-  return device.has_index() ? device.index() : core->current_device();
-}
-
-// Raises when `index` names no device.
-void check_device_index(int32_t index);
+inline c10::Device device_at(int64_t index) { return c10::Device(kTpu, static_cast<c10::DeviceIndex>(index)); }
+// The device's index, or the current one's; raises when there is no such device.
+int32_t device_index(c10::Device device);
 
 c10::Allocator* allocator();
 c10::Allocator* pinned_allocator();
-
 inline c10::DataPtr new_storage(size_t nbytes, int32_t device) {
-  void* storage = nullptr;
-  void* address = nullptr;
+  void *storage = nullptr, *address = nullptr;
   check(core->storage_new(nbytes, device, &storage, &address));
-  return {address, storage, core->storage_free, c10::Device(kTpu, static_cast<c10::DeviceIndex>(device))};
+  return {address, storage, core->storage_free, device_at(device)};
 }
-
-// Set while PyTorch's structured kernels are asked, on this thread, for the metadata of this operator's outputs: nothing
-// is allocated, copied or run (see meta.cpp).
-extern thread_local const c10::OperatorHandle* shape_only;
-
-// Grows or shrinks a storage, keeping the common prefix of its bytes.
-void resize_storage(c10::StorageImpl* storage, size_t nbytes);
-
-// A device tensor over a storage of its own. `data` must hold at least the bytes that sizes and strides span.
+void resize_storage(c10::StorageImpl* storage, size_t nbytes);  // keeps the common prefix of its bytes
 at::Tensor wrap_storage(c10::DataPtr data, size_t nbytes, at::IntArrayRef sizes, at::IntArrayRef strides,
                         at::ScalarType dtype);
 at::Tensor new_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, int32_t device);
-
-// Sets sizes and strides (contiguous when `strides` is null), growing the storage as resize_ does.
+// Contiguous when `strides` is null; grows the storage, as resize_ does.
 void resize_tensor(at::TensorImpl* self, at::IntArrayRef sizes, const at::IntArrayRef* strides);
 
-// `out` borrows the tensor's sizes and strides. Refuses layouts that have no storage.
-inline void describe(const at::Tensor& tensor, TpuTensor& out) {
+// Borrows the tensor's sizes and strides.
+inline TpuTensor describe(const at::Tensor& tensor) {
   auto* impl = tensor.unsafeGetTensorImpl();
   TORCH_CHECK_NOT_IMPLEMENTED(C10_LIKELY(impl->has_storage()), "tpu: tensors with layout ", impl->layout(),
                               " are not supported beside tpu tensors; convert them with to_dense()");
-  const auto sizes = impl->sizes();
   const auto device = impl->device();
   const auto keys = impl->key_set();
   const auto& data = impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   const bool ours = device.type() == kTpu;
+  TpuTensor out;
   out.storage = ours ? data.get_context() : nullptr;
   out.host =
       ours || !data.get() ? nullptr : static_cast<const char*>(data.get()) + impl->storage_offset() * impl->itemsize();
-  out.sizes = sizes.data();
+  out.sizes = impl->sizes().data();
   out.strides = impl->strides().data();
   out.offset = impl->storage_offset();
-  out.ndim = static_cast<int32_t>(sizes.size());
+  out.ndim = static_cast<int32_t>(impl->dim());
   out.dtype = static_cast<int8_t>(c10::typeMetaToScalarType(impl->dtype()));
   out.device_type = static_cast<int8_t>(device.type());
   out.device_index = device.index();
   out.flags = (impl->is_wrapped_number() ? TPU_WRAPPED_NUMBER : 0) |
               (keys.has(c10::DispatchKey::Conjugate) ? TPU_CONJ : 0) |
               (keys.has(c10::DispatchKey::Negative) ? TPU_NEG : 0);
+  return out;
 }
 
-// Registration, in the order of module.cpp. The torch::Library objects are kept for the life of the process: undoing
-// registrations while static objects are destroyed would race with tensors that still exist.
+// Kept for the life of the process: undoing registrations at exit would race with tensors that still exist.
 torch::Library& keep_library(const char* ns, c10::DispatchKey key);
 void register_allocator();
 void register_guard();
@@ -87,10 +74,10 @@ void register_kernels();
 void register_dispatch();
 void register_autocast();
 
+at::Generator new_generator(int32_t device);
+const at::Generator& default_generator(int32_t device);
 int32_t rng_advance(void* generator, int32_t device, uint64_t increment, uint64_t* seed, uint64_t* offset) noexcept;
 int32_t default_generator_state(int32_t device, int32_t write, uint64_t* seed, uint64_t* offset) noexcept;
-const at::Generator& default_generator(int32_t device);
-at::Generator new_generator(int32_t device);
 const char* const* skipped_ops() noexcept;
 
 }  // namespace tpu

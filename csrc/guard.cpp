@@ -6,45 +6,33 @@
 namespace tpu {
 namespace {
 
-using c10::Device;
-using c10::DeviceIndex;
-using c10::Stream;
+using c10::Device, c10::DeviceIndex, c10::Stream;
 
-Device device_at(int32_t index) {
-  return Device(kTpu, static_cast<DeviceIndex>(index));
-}
-
-Stream stream_at(int32_t device, int64_t id) {
-  return Stream(Stream::UNSAFE, device_at(device), id);
-}
+Stream stream_at(int32_t device, int64_t id) { return Stream(Stream::UNSAFE, device_at(device), id); }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kTpu; }
-
-  Device exchangeDevice(Device device) const override {
-    if (!device.has_index()) return getDevice();
-    check_device_index(device.index());
-    return device_at(core->exchange_device(device.index()));
-  }
+  Device exchangeDevice(Device device) const override { return device_at(core->exchange_device(device_index(device))); }
   Device getDevice() const override { return device_at(core->current_device()); }
   void setDevice(Device device) const override { exchangeDevice(device); }
   void uncheckedSetDevice(Device device) const noexcept override { core->exchange_device(device.index()); }
   DeviceIndex deviceCount() const noexcept override { return static_cast<DeviceIndex>(core->device_count()); }
-  void synchronizeDevice(DeviceIndex device) const override { check(core->synchronize(resolve(device_at(device)))); }
-
+  void synchronizeDevice(DeviceIndex device) const override {
+    check(core->synchronize(device_index(device_at(device))));
+  }
   c10::DeviceCapability getDeviceCapability(Device device) const override {
     c10::DeviceCapability capability;
-    capability.capability_data.capability_bits &= core->supported_dtypes(resolve(device));
+    capability.capability_data.capability_bits &= core->supported_dtypes(device_index(device));
     return capability;
   }
 
   Stream getStream(Device device) const override {
-    const int32_t index = resolve(device);
+    const int32_t index = device_index(device);
     return stream_at(index, core->current_stream(index));
   }
-  Stream getDefaultStream(Device device) const override { return stream_at(resolve(device), 0); }
+  Stream getDefaultStream(Device device) const override { return stream_at(device_index(device), 0); }
   Stream getNewStream(Device device, int priority) const override {
-    const int32_t index = resolve(device);
+    const int32_t index = device_index(device);
     const int64_t id = core->new_stream(index, priority);
     if (id < 0) throw_status(TPU_RUNTIME_ERROR);
     return stream_at(index, id);
@@ -53,8 +41,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return getNewStream(device, high_priority ? -1 : 0);
   }
   Stream exchangeStream(Stream stream) const override {
-    const int32_t index = stream.device_index();
-    return stream_at(index, core->exchange_stream(index, stream.id()));
+    return stream_at(stream.device_index(), core->exchange_stream(stream.device_index(), stream.id()));
   }
   void* getStreamNativeHandle(const Stream stream) const override { return reinterpret_cast<void*>(stream.id()); }
   bool queryStream(const Stream& stream) const override {
@@ -95,19 +82,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     check(core->event_elapsed(start, end, &milliseconds));
     return milliseconds;
   }
-
- private:
-  static int32_t resolve(Device device) {
-    const int32_t index = index_or_current(device);
-    check_device_index(index);
-    return index;
-  }
 };
 
 }  // namespace
 
-void register_guard() {
-  static const c10::impl::DeviceGuardImplRegistrar registrar(kTpu, new Guard);
-}
+void register_guard() { static const c10::impl::DeviceGuardImplRegistrar registrar(kTpu, new Guard); }
 
 }  // namespace tpu

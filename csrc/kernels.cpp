@@ -1,5 +1,4 @@
 // Operators with a kernel of their own: allocation, views, storage surgery, copies.
-#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
@@ -12,7 +11,6 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/is_set_to_native.h>
-#include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
@@ -23,76 +21,50 @@
 namespace tpu {
 namespace {
 
-using at::IntArrayRef;
-using at::Tensor;
+using at::IntArrayRef, at::Tensor;
 template <class T>
 using Opt = std::optional<T>;
 
-// Allocation ------------------------------------------------------------------------------------------------------
-
-int32_t factory_device(Opt<at::Layout> layout, Opt<at::Device> device, Opt<bool> pin_memory) {
+int32_t factory_device(IntArrayRef sizes, Opt<at::Layout> layout, Opt<at::Device> device, Opt<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(c10::layout_or_default(layout) == at::kStrided,
                               "tpu: only strided tensors are supported, got layout ", *layout);
   TORCH_CHECK(!c10::pinned_memory_or_default(pin_memory), "Only dense CPU tensors can be pinned");
-  const int32_t index = index_or_current(c10::device_or_default(device));
-  check_device_index(index);
-  return index;
-}
-
-Tensor filled_if_deterministic(Tensor tensor) {
-  const auto& context = at::globalContext();
-  if (C10_UNLIKELY(context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory() && !shape_only)) {
-    at::native::fill_empty_deterministic_(tensor);
-  }
-  return tensor;
+  at::detail::check_size_nonnegative(sizes);
+  return device_index(c10::device_or_default(device));
 }
 
 Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, Opt<at::ScalarType> dtype, Opt<at::Layout> layout,
                      Opt<at::Device> device, Opt<bool> pin_memory) {
-  const int32_t index = factory_device(layout, device, pin_memory);
-  at::detail::check_size_nonnegative(sizes);
-  return filled_if_deterministic(new_tensor(sizes, strides, c10::dtype_or_default(dtype), index));
+  return new_tensor(sizes, strides, c10::dtype_or_default(dtype), factory_device(sizes, layout, device, pin_memory));
 }
 
 Tensor empty(IntArrayRef sizes, Opt<at::ScalarType> dtype, Opt<at::Layout> layout, Opt<at::Device> device,
              Opt<bool> pin_memory, Opt<at::MemoryFormat> memory_format) {
-  const int32_t index = factory_device(layout, device, pin_memory);
-  at::detail::check_size_nonnegative(sizes);
-  const auto type = c10::dtype_or_default(dtype);
-  auto tensor = new_tensor(sizes, c10::contiguous_strides(sizes), type, index);
+  auto tensor = empty_strided(sizes, c10::contiguous_strides(sizes), dtype, layout, device, pin_memory);
   const auto format = memory_format.value_or(at::MemoryFormat::Contiguous);
   if (format != at::MemoryFormat::Contiguous) tensor.unsafeGetTensorImpl()->empty_tensor_restride(format);
-  return filled_if_deterministic(std::move(tensor));
+  return tensor;
 }
 
 // An immutable tensor of zeros without memory, used by forward-mode differentiation.
 Tensor efficient_zero_tensor(IntArrayRef sizes, Opt<at::ScalarType> dtype, Opt<at::Layout> layout,
                              Opt<at::Device> device, Opt<bool> pin_memory) {
-  const auto index = static_cast<c10::DeviceIndex>(factory_device(layout, device, pin_memory));
-  at::native::ZeroTensorAllocator zero_allocator(at::Device(kTpu, index));
+  at::native::ZeroTensorAllocator no_memory(device_at(factory_device(sizes, layout, device, pin_memory)));
   const c10::DispatchKeySet keys({c10::DispatchKey::PrivateUse1, c10::DispatchKey::ZeroTensor});
-  return Tensor(at::detail::empty_generic(sizes, &zero_allocator, keys, c10::dtype_or_default(dtype), std::nullopt));
+  return Tensor(at::detail::empty_generic(sizes, &no_memory, keys, c10::dtype_or_default(dtype), std::nullopt));
 }
 
-// Views and storages ----------------------------------------------------------------------------------------------
-
 const Tensor& resize_(const Tensor& self, IntArrayRef sizes, Opt<at::MemoryFormat> memory_format) {
-  const auto old_nbytes = self.storage().nbytes();
-  auto* impl = self.unsafeGetTensorImpl();
   at::detail::check_size_nonnegative(sizes);
-  resize_tensor(impl, sizes, nullptr);
+  resize_tensor(self.unsafeGetTensorImpl(), sizes, nullptr);
   if (memory_format) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
-    impl->empty_tensor_restride(*memory_format);
-  }
-  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
-                   at::globalContext().deterministicFillUninitializedMemory())) {
-    at::native::fill_resize_deterministic_(self, static_cast<int64_t>(old_nbytes));
+    self.unsafeGetTensorImpl()->empty_tensor_restride(*memory_format);
   }
   return self;
 }
 
-Tensor& set_storage_offset_(Tensor& self, at::Storage source, int64_t offset, IntArrayRef sizes, IntArrayRef strides) {
+Tensor& set_view_(Tensor& self, at::Storage source, int64_t offset, IntArrayRef sizes, IntArrayRef strides) {
   at::native::checkSetStorage(self, std::move(source), offset, sizes, strides);
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
   resize_tensor(self.unsafeGetTensorImpl(), sizes, strides.data() ? &strides : nullptr);
@@ -101,76 +73,54 @@ Tensor& set_storage_offset_(Tensor& self, at::Storage source, int64_t offset, In
 
 Tensor& set_storage_(Tensor& self, at::Storage source) {
   const auto numel = static_cast<int64_t>(source.nbytes() / self.itemsize());
-  return set_storage_offset_(self, std::move(source), 0, numel, {});
+  return set_view_(self, std::move(source), 0, numel, {});
 }
 
 Tensor& set_tensor_(Tensor& self, const Tensor& source) {
-  if (self.unsafeGetTensorImpl() == source.unsafeGetTensorImpl()) return self;
-  return set_storage_offset_(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+  return set_view_(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
 Tensor& set_empty_(Tensor& self) {
-  at::Storage storage(at::Storage::use_byte_size_t(), 0, new_storage(0, self.device().index()), allocator(), true);
-  return set_storage_offset_(self, std::move(storage), 0, {0}, {});
+  at::Storage none(at::Storage::use_byte_size_t(), 0, new_storage(0, self.device().index()), allocator(), true);
+  return set_view_(self, std::move(none), 0, {0}, {});
 }
 
 void record_stream(Tensor& self, c10::Stream stream) {
   core->record_stream(self.storage().data_ptr().get_context(), stream.id());
 }
 
-// Copies ----------------------------------------------------------------------------------------------------------
+void release_tensor(void* keepalive) { delete static_cast<Tensor*>(keepalive); }
 
-void release_tensor(void* keepalive) {
-  delete static_cast<Tensor*>(keepalive);
+Tensor dense_host_tensor(const Tensor& like, at::ScalarType dtype, bool contiguous) {
+  if (contiguous) return Tensor(at::detail::empty_cpu(like.sizes(), dtype));
+  const auto strides = at::infer_dense_strides(like.sizes(), like.strides());
+  return Tensor(at::detail::empty_strided_cpu(like.sizes(), strides, dtype));
 }
 
-TpuTensor described(const Tensor& tensor) {
-  TpuTensor result;
-  describe(tensor, result);
-  return result;
-}
-
-bool same_flags(const Tensor& a, const Tensor& b) {
-  return a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
-}
-
-Tensor empty_host(const Tensor& like, at::ScalarType dtype) {
-  return Tensor(
-      at::detail::empty_strided_cpu(like.sizes(), at::infer_dense_strides(like.sizes(), like.strides()), dtype));
-}
-
-// The source's bytes as they must lie in dst: its dtype, its order in memory, its conjugate and negative bits.
+// The core copies bytes: host memory has the device tensor's dtype, order in memory, and conjugate and negative bits.
 void copy_host_to_device(const Tensor& src, const Tensor& dst, bool non_blocking) {
-  const auto order = at::infer_dense_strides(dst.sizes(), dst.strides());
   const bool direct = src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() &&
-                      src.strides() == IntArrayRef(order) && same_flags(src, dst);
-  Tensor host = src;
+                      src.strides() == IntArrayRef(at::infer_dense_strides(dst.sizes(), dst.strides())) &&
+                      src.is_conj() == dst.is_conj() && src.is_neg() == dst.is_neg();
+  const Tensor host = direct ? src : dense_host_tensor(dst, dst.scalar_type(), false);
   if (!direct) {
-    host = empty_host(dst, dst.scalar_type());
     host._set_conj(dst.is_conj());
     host._set_neg(dst.is_neg());
     host.copy_(src);
   }
   const bool unshared = !direct || (non_blocking && core->is_pinned(host.const_data_ptr()));
-  auto to = described(dst);
-  auto from = described(host);
+  auto to = describe(dst), from = describe(host);
   to.flags = from.flags = 0;
   check(core->copy_from_host(&to, &from, unshared, new Tensor(host), release_tensor));
 }
 
 void copy_device_to_host(const Tensor& src, const Tensor& dst, bool non_blocking) {
-  const auto order = at::infer_dense_strides(src.sizes(), src.strides());
-  const bool direct = src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() &&
-                      src.is_non_overlapping_and_dense() && dst.strides() == IntArrayRef(order) && !dst.is_conj() &&
-                      !dst.is_neg();
-  Tensor host = dst;
-  if (!direct) {
-    host = src.is_non_overlapping_and_dense() ? empty_host(src, src.scalar_type())
-                                              : Tensor(at::detail::empty_cpu(src.sizes(), src.scalar_type()));
-  }
+  const bool dense = src.is_non_overlapping_and_dense();
+  const bool direct = dense && src.scalar_type() == dst.scalar_type() && src.sizes() == dst.sizes() &&
+                      src.strides() == dst.strides() && !dst.is_conj() && !dst.is_neg();
+  const Tensor host = direct ? dst : dense_host_tensor(src, src.scalar_type(), !dense);
   const bool asynchronous = direct && non_blocking && core->is_pinned(host.const_data_ptr());
-  const auto to = described(host);
-  const auto from = described(src);
+  const auto to = describe(host), from = describe(src);
   check(core->copy_to_host(&to, &from, asynchronous, new Tensor(host), release_tensor));
   if (!direct) dst.copy_(host);
 }
@@ -182,8 +132,7 @@ Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
               " doesn't match the broadcast shape ", IntArrayRef(shape));
   at::assert_no_internal_overlap(dst);
   if (dst.numel() == 0) return dst;
-  const bool from_host = src.device().is_cpu();
-  const bool to_host = dst.device().is_cpu();
+  const bool from_host = src.device().is_cpu(), to_host = dst.device().is_cpu();
   TORCH_CHECK_NOT_IMPLEMENTED((from_host || src.device().type() == kTpu) && (to_host || dst.device().type() == kTpu),
                               "tpu: cannot copy from ", src.device(), " to ", dst.device(), "; copy through the CPU");
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -193,9 +142,8 @@ Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
     copy_device_to_host(src, dst, non_blocking);
   } else {
     at::assert_no_partial_overlap(dst, src);
-    const auto to = described(dst);
     const auto source = src.expand(dst.sizes());
-    const auto from = described(source);
+    const auto to = describe(dst), from = describe(source);
     check(core->copy_on_device(&to, &from));
   }
   return dst;
@@ -209,27 +157,22 @@ Tensor copy_from_and_resize(const Tensor& src, const Tensor& dst) {
 at::Scalar local_scalar_dense(const Tensor& self) {
   TORCH_CHECK_NOT_IMPLEMENTED(!shape_only, "the shape of the output depends on values");
   alignas(16) char element[16] = {};
-  const auto from = described(self);
+  const auto from = describe(self);
   check(core->read_scalar(&from, element));
-  Tensor host(at::detail::empty_cpu({}, self.scalar_type()));
+  const Tensor host(at::detail::empty_cpu({}, self.scalar_type()));
   std::memcpy(host.mutable_data_ptr(), element, host.itemsize());
   return at::_local_scalar_dense(host);
 }
-
-// Operators whose schema or dispatch would mislead the boxed kernel --------------------------------------------------
 
 // native_batch_norm writes its running statistics although its schema does not say so; the "legit" form says it.
 std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const Opt<Tensor>& weight,
                                                      const Opt<Tensor>& bias, const Opt<Tensor>& running_mean,
                                                      const Opt<Tensor>& running_var, bool training, double momentum,
                                                      double eps) {
-  const bool has_stats = running_mean && running_mean->defined() && running_var && running_var->defined();
-  if (!has_stats) return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
-  if (!training) {
-    return at::_native_batch_norm_legit_no_training(input, weight, bias, *running_mean, *running_var, momentum, eps);
-  }
-  Tensor mean = *running_mean;
-  Tensor var = *running_var;
+  Tensor mean = running_mean.value_or(Tensor()), var = running_var.value_or(Tensor());
+  if (!mean.defined() || !var.defined())
+    return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
+  if (!training) return at::_native_batch_norm_legit_no_training(input, weight, bias, mean, var, momentum, eps);
   return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
 }
 
@@ -256,7 +199,7 @@ void register_kernels() {
   m.impl("set_", TORCH_FN(set_empty_));
   m.impl("set_.source_Tensor", TORCH_FN(set_tensor_));
   m.impl("set_.source_Storage", TORCH_FN(set_storage_));
-  m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_offset_));
+  m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_view_));
   m.impl("record_stream", TORCH_FN(record_stream));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
@@ -265,9 +208,8 @@ void register_kernels() {
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
   // copy_ falls through these keys but _copy_from does not: resolving a conjugate would clone, copy, and resolve again
   // without end.
-  for (const auto key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor}) {
+  for (const auto key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor})
     keep_library("aten", key).impl("_copy_from", torch::CppFunction::makeFallthrough());
-  }
 }
 
 }  // namespace tpu

@@ -1,4 +1,4 @@
-// Schemas: argument kinds, written arguments, functional forms, and the operators that get an explicit kernel.
+// Schemas: argument kinds, written arguments, functional forms.
 #include "operators.h"
 
 #include <ATen/core/jit_type.h>
@@ -9,82 +9,44 @@
 namespace tpu {
 namespace {
 
+using c10::TypeKind;
+
 Argument describe_argument(const c10::Argument& argument) {
   Argument result;
   auto type = argument.type();
   if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
-  auto element = type;
   if (auto list = type->cast<c10::ListType>()) {
-    element = list->getElementType();
-    const bool optional = element->kind() == c10::TypeKind::OptionalType;
-    switch (element->kind()) {
-      case c10::TypeKind::IntType:
-      case c10::TypeKind::SymIntType:
-        result.kind = Argument::kIntList;
-        break;
-      case c10::TypeKind::FloatType:
-        result.kind = Argument::kDoubleList;
-        break;
-      case c10::TypeKind::BoolType:
-        result.kind = Argument::kBoolList;
-        break;
-      default:
-        result.kind = Argument::kValueList;
-    }
-    result.is_index_list = optional;
+    type = list->getElementType();
+    const auto kind = type->kind();
+    result.kind = kind == TypeKind::IntType || kind == TypeKind::SymIntType ? Argument::kIntList
+                  : kind == TypeKind::FloatType                             ? Argument::kDoubleList
+                  : kind == TypeKind::BoolType                              ? Argument::kBoolList
+                                                                            : Argument::kValueList;
+    result.is_index_list = kind == TypeKind::OptionalType;
   }
-  result.is_scalar = element->kind() == c10::TypeKind::NumberType;
+  result.is_scalar = type->kind() == TypeKind::NumberType;
   result.mutated = argument.alias_info() && argument.alias_info()->isWrite();
   result.is_out = argument.is_out();
   return result;
 }
 
 Return describe_return(const c10::FunctionSchema& schema, const c10::Argument& value) {
-  Return result;
-  const auto* alias = value.alias_info();
-  if (alias && alias->isWrite()) {
-    const auto& arguments = schema.arguments();
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      const auto* candidate = arguments[i].alias_info();
-      if (candidate && candidate->isWrite() && candidate->beforeSets() == alias->beforeSets()) {
-        result.kind = Return::kArgument;
-        result.argument = static_cast<uint8_t>(i);
-        return result;
-      }
+  if (const auto* alias = value.alias_info(); alias && alias->isWrite()) {
+    for (size_t i = 0; i < schema.arguments().size(); ++i) {
+      const auto* written = schema.arguments()[i].alias_info();
+      if (written && written->isWrite() && written->beforeSets() == alias->beforeSets())
+        return {Return::kArgument, static_cast<uint8_t>(i)};
     }
   }
-  switch (value.type()->kind()) {
-    case c10::TypeKind::TensorType:
-      result.kind = Return::kTensor;
-      break;
-    case c10::TypeKind::ListType:
-      result.kind = Return::kTensorList;
-      break;
-    case c10::TypeKind::BoolType:
-      result.kind = Return::kBool;
-      break;
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::SymIntType:
-      result.kind = Return::kInt;
-      break;
-    case c10::TypeKind::FloatType:
-    case c10::TypeKind::NumberType:
-      result.kind = Return::kDouble;
-      break;
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: '", schema.operator_name(), "' returns ", value.type()->str(),
-                                  ", which the device does not support");
-  }
-  return result;
-}
-
-bool is_mutable(const c10::FunctionSchema& schema) {
-  return schema.is_mutable();
+  const auto kind = value.type()->kind();
+  return {kind == TypeKind::TensorType ? Return::kTensor
+          : kind == TypeKind::ListType ? Return::kTensorList
+                                       : Return::kNumber};
 }
 
 // Same argument types once out arguments are left out. 2: the names agree as well.
 int match(const c10::FunctionSchema& mutating, const c10::FunctionSchema& candidate) {
-  if (is_mutable(candidate)) return 0;
+  if (candidate.is_mutable()) return 0;
   bool same_names = true;
   size_t next = 0;
   for (const auto& argument : mutating.arguments()) {
@@ -97,8 +59,7 @@ int match(const c10::FunctionSchema& mutating, const c10::FunctionSchema& candid
   return next != candidate.arguments().size() ? 0 : same_names ? 2 : 1;
 }
 
-std::string functional_base(const c10::FunctionSchema& schema) {
-  const auto& name = schema.name();
+std::string functional_name(const std::string& name) {
   const auto start = name.rfind(':') + 1;
   if (name.compare(start, 3, "__i") == 0) return name.substr(0, start) + "__" + name.substr(start + 3);
   return name.back() == '_' && name[name.size() - 2] != '_' ? name.substr(0, name.size() - 1) : name;
@@ -107,9 +68,8 @@ std::string functional_base(const c10::FunctionSchema& schema) {
 }  // namespace
 
 c10::SmallVector<c10::OperatorHandle, 8> overloads_of(const std::string& name) {
-  using Index = std::unordered_map<std::string, std::vector<c10::OperatorName>>;
   static std::mutex mutex;
-  static Index index;
+  static auto& index = *new std::unordered_map<std::string, std::vector<c10::OperatorName>>;
   auto& dispatcher = c10::Dispatcher::singleton();
   c10::SmallVector<c10::OperatorHandle, 8> result;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -118,60 +78,48 @@ c10::SmallVector<c10::OperatorHandle, 8> overloads_of(const std::string& name) {
     index.clear();
     for (auto& op : dispatcher.getAllOpNames()) index[op.name].push_back(std::move(op));
   }
-  const auto found = index.find(name);
-  if (found == index.end()) return result;
-  for (const auto& op : found->second) {
+  for (const auto& op : index[name]) {
     if (auto handle = dispatcher.findSchema(op)) result.push_back(*handle);
   }
   return result;
 }
 
 std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& handle) {
-  const auto& schema = handle.schema();
-  if (!is_mutable(schema)) return handle;
-  const auto base = functional_base(schema);
+  if (!handle.schema().is_mutable()) return handle;
+  const auto base = functional_name(handle.schema().name());
+  std::optional<c10::OperatorHandle> best;
+  int best_quality = 0;
   for (const auto& name : {base, base + "_functional"}) {
-    std::optional<c10::OperatorHandle> best;
-    int best_match = 0;
     for (const auto& candidate : overloads_of(name)) {
-      const int quality = match(schema, candidate.schema());
-      if (quality > best_match) {
-        best = candidate;
-        best_match = quality;
-      }
+      const int quality = match(handle.schema(), candidate.schema());
+      if (quality > best_quality) best = candidate, best_quality = quality;
     }
-    if (best) return best;
+    if (best) break;
   }
-  return std::nullopt;
+  return best;
 }
 
-Operator::Operator(const c10::OperatorHandle& operator_handle) : handle(operator_handle) {
+Operator::Operator(const c10::OperatorHandle& operator_handle)
+    : handle(operator_handle), functional(functional_form(operator_handle)) {
   const auto& schema = handle.schema();
   uint64_t mutated = 0;
   for (const auto& argument : schema.arguments()) {
-    arguments.push_back(describe_argument(argument));
-    if (arguments.back().mutated) mutated |= uint64_t{1} << (arguments.size() - 1);
+    const auto described = describe_argument(argument);
+    mutated |= uint64_t{described.mutated} << arguments.size();
+    has_index_list = has_index_list || described.is_index_list;
+    arguments.push_back(described);
   }
   mutates = mutated != 0;
-  uint32_t lists = 0;
+  size_t lists = 0;
   for (const auto& value : schema.returns()) {
-    const auto* alias = value.alias_info();
-    returns_view = returns_view || (alias && !alias->isWrite());
     returns.push_back(describe_return(schema, value));
-    const auto kind = returns.back().kind;
-    lists += kind == Return::kTensorList;
-    fresh_scalars_and_tensors += kind != Return::kArgument && kind != Return::kTensorList;
+    lists += returns.back().kind == Return::kTensorList;
+    single_outputs += returns.back().kind == Return::kTensor || returns.back().kind == Return::kNumber;
   }
   TORCH_CHECK_NOT_IMPLEMENTED(lists < 2, "tpu: '", schema.operator_name(), "' returns several tensor lists");
-  functional = functional_form(handle);
-  const char* functional_name = "";
-  const char* functional_overload = "";
-  if (functional && mutates) {
-    functional_name = functional->schema().name().c_str();
-    functional_overload = functional->schema().overload_name().c_str();
-  }
-  check(core->resolve(schema.name().c_str(), schema.overload_name().c_str(), functional_name, functional_overload,
-                      mutated, &id));
+  const auto* form = mutates && functional ? &functional->schema() : nullptr;
+  check(core->resolve(schema.name().c_str(), schema.overload_name().c_str(), form ? form->name().c_str() : "",
+                      form ? form->overload_name().c_str() : "", mutated, &id));
 }
 
 const Operator& operator_for(const c10::OperatorHandle& handle) {
@@ -180,14 +128,11 @@ const Operator& operator_for(const c10::OperatorHandle& handle) {
   const void* key = &handle.operator_name();
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    const auto found = operators.find(key);
-    if (found != operators.end()) return *found->second;
+    if (const auto found = operators.find(key); found != operators.end()) return *found->second;
   }
   auto made = std::make_unique<Operator>(handle);  // calls the core: not under the lock
   const std::lock_guard<std::mutex> lock(mutex);
-  auto& slot = operators[key];
-  if (!slot) slot = std::move(made);
-  return *slot;
+  return *operators.try_emplace(key, std::move(made)).first->second;
 }
 
 }  // namespace tpu
