@@ -3,11 +3,11 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
 use crate::call::{Call, Outputs};
-use crate::dtype::DType;
 use crate::elementwise::{pointwise, unary};
 use crate::error::LoweringError;
 use crate::formula::{Expr, formulas};
 use crate::registry::OpDef;
+use crate::ternary::{bound_type, saturate};
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
@@ -122,7 +122,7 @@ fn elu_backward(c: &mut Call<'_>) -> Result<Outputs> {
             true => input * (x + coefficient),
             false => input * coefficient * (x * input).exp(),
         };
-        grad * x.le(x.splat(0.0)).select(slope, scale)
+        grad * x.gt(x.splat(0.0)).select(scale, slope)
     })
 }
 
@@ -165,7 +165,7 @@ fn shrink_backward(c: &mut Call<'_>) -> Result<Outputs> {
     let (grad, x, lambda) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
     let dtype = c.out(0)?.dtype;
     pointwise(c, dtype, [&grad, &x, &lambda], |[grad, x, lambda]| {
-        (x.ge(-lambda) & x.le(lambda)).select(x.splat(0.0), grad)
+        (x.gt(lambda) | x.lt(-lambda)).select(grad, x.splat(0.0))
     })
 }
 
@@ -179,7 +179,7 @@ fn hardsigmoid_backward(c: &mut Call<'_>) -> Result<Outputs> {
 fn hardswish_backward(c: &mut Call<'_>) -> Result<Outputs> {
     with_grad(c, |grad, x| {
         let middle = grad * (x / 3.0 + 0.5);
-        let high = x.lt(x.splat(3.0)).select(middle, grad);
+        let high = x.ge(x.splat(3.0)).select(grad, middle);
         x.le(x.splat(-3.0)).select(x.splat(0.0), high)
     })
 }
@@ -187,12 +187,8 @@ fn hardswish_backward(c: &mut Call<'_>) -> Result<Outputs> {
 /// aten::hardtanh(self, min_val, max_val)
 fn hardtanh(c: &mut Call<'_>) -> Result<Outputs> {
     let (x, low, high) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
-    // An unsigned type cannot hold the usual lower bound -1.
-    let dtype = match c.out(0)?.dtype {
-        DType::UInt8 => DType::Int64,
-        dtype => dtype,
-    };
-    pointwise(c, dtype, [&x, &low, &high], |[x, low, high]| x.max(low).min(high))
+    let out = c.out(0)?.dtype;
+    pointwise(c, bound_type(out), [&x, &low, &high], |[x, low, high]| saturate(x.max(low).min(high), out))
 }
 
 /// aten::hardtanh_backward(grad_output, self, min_val, max_val)
@@ -200,7 +196,7 @@ fn hardtanh_backward(c: &mut Call<'_>) -> Result<Outputs> {
     let (grad, x, low, high) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?, c.tensor(3)?);
     let dtype = c.out(0)?.dtype;
     pointwise(c, dtype.opmath(), [&grad, &x, &low, &high], |[grad, x, low, high]| {
-        (x.le(low) | x.ge(high)).select(x.splat(0.0), grad)
+        (x.gt(low) & x.lt(high)).select(grad, x.splat(0.0))
     })
 }
 

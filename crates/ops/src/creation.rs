@@ -12,9 +12,10 @@ use crate::registry::OpDef;
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::arange", |c| arange(c, None, None)),
-    OpDef::new("aten::arange.start", |c| arange(c, Some(0), None)),
-    OpDef::new("aten::arange.start_step", |c| arange(c, Some(0), Some(2))),
+    // The numbers decide how many elements there are.
+    OpDef::new("aten::arange", |c| arange(c, None, None)).attributes(&[0]),
+    OpDef::new("aten::arange.start", |c| arange(c, Some(0), None)).attributes(&[0, 1]),
+    OpDef::new("aten::arange.start_step", |c| arange(c, Some(0), Some(2))).attributes(&[0, 1, 2]),
     OpDef::new("aten::_efficientzerotensor", |c| filled(c, 0)),
     OpDef::new("aten::eye", eye),
     OpDef::new("aten::eye.m", eye),

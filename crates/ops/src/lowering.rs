@@ -166,3 +166,129 @@ fn check_outputs(b: &Builder, node: &Node, outputs: &Outputs) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use stablehlo::TensorType;
+
+    use super::*;
+    use crate::graph::{Arg, Dims, Input, InputKind, Number, TensorMeta};
+
+    fn meta(dtype: DType, sizes: &[i64]) -> TensorMeta {
+        TensorMeta { dtype, sizes: Dims::from_slice(sizes), strides: Dims::new() }
+    }
+
+    /// Tensors first, then host numbers, then one node over the given arguments.
+    struct Test {
+        graph: Graph,
+        args: Vec<Arg>,
+    }
+
+    impl Test {
+        fn new() -> Self {
+            Test { graph: Graph::default(), args: Vec::new() }
+        }
+
+        fn input(mut self, meta: TensorMeta, kind: InputKind) -> Self {
+            self.args.push(Arg::Tensor(ValueRef::Input(self.graph.inputs.len())));
+            self.graph.inputs.push(Input { meta, kind });
+            self
+        }
+
+        fn tensor(self, dtype: DType, sizes: &[i64]) -> Self {
+            self.input(meta(dtype, sizes), InputKind::Device)
+        }
+
+        fn scalar(self, dtype: DType) -> Self {
+            self.input(meta(dtype, &[]), InputKind::Host { wrapped: true })
+        }
+
+        fn arg(mut self, arg: Arg) -> Self {
+            self.args.push(arg);
+            self
+        }
+
+        fn int(self, value: i64) -> Self {
+            self.arg(Arg::Number(Number::Int(value)))
+        }
+
+        fn lower(mut self, op: &str, dtype: DType, sizes: &[i64]) -> Result<(Lowered, String)> {
+            let outputs = vec![Some(meta(dtype, sizes))];
+            self.graph.nodes.push(Node { op: op.into(), args: self.args, outputs });
+            self.graph.outputs.push(Some(ValueRef::Node(0, 0)));
+            let mut b = Builder::new("test");
+            let parameter = |input: &Input| match input.kind {
+                InputKind::Device => {
+                    Some(b.parameter(TensorType::new(input.meta.dtype.element_type(), &input.meta.sizes)))
+                }
+                InputKind::Host { .. } => None,
+            };
+            let inputs: Vec<_> = self.graph.inputs.iter().map(parameter).collect();
+            let lowered = lower_graph(&mut b, &self.graph, &inputs, &Modes::default())?;
+            let results: Vec<_> = lowered.outputs.iter().flatten().copied().collect();
+            let text = b.finish(&results)?.into_text();
+            Ok((lowered, text))
+        }
+    }
+
+    #[test]
+    fn host_scalars_become_parameters_of_the_computing_dtype() {
+        let test = Test::new().tensor(DType::BFloat16, &[2]).scalar(DType::Float64).int(1);
+        let (lowered, text) = test.lower("aten::add.Tensor", DType::BFloat16, &[2]).unwrap();
+        assert_eq!(lowered.host_params[0].0, HostParam { input: 1, dtype: DType::Float32 });
+        insta::assert_snapshot!(text, @r#"
+        module @test {
+          func.func public @main(%arg0: tensor<2xbf16>, %arg1: tensor<f32>) -> (tensor<2xbf16>) {
+            %0 = "stablehlo.convert"(%arg0) : (tensor<2xbf16>) -> tensor<2xf32>
+            %1 = "stablehlo.broadcast_in_dim"(%arg1) {broadcast_dimensions = array<i64>} : (tensor<f32>) -> tensor<2xf32>
+            %2 = stablehlo.add %0, %1 : tensor<2xf32>
+            %3 = "stablehlo.convert"(%2) : (tensor<2xf32>) -> tensor<2xbf16>
+            func.return %3 : tensor<2xbf16>
+          }
+        }
+        "#);
+    }
+
+    #[test]
+    fn a_scalar_of_unknown_value_multiplies() {
+        let add = || Test::new().tensor(DType::Float32, &[2]).tensor(DType::Float32, &[2]);
+        let (_, one) = add().int(1).lower("aten::add.Tensor", DType::Float32, &[2]).unwrap();
+        let (_, any) = add().scalar(DType::Int64).lower("aten::add.Tensor", DType::Float32, &[2]).unwrap();
+        assert!(!one.contains("multiply"));
+        assert!(any.contains("multiply"));
+    }
+
+    #[test]
+    fn attributes_need_a_value() {
+        let test = Test::new().tensor(DType::Float32, &[2, 2]).scalar(DType::Int64);
+        let error = test.lower("aten::tril", DType::Float32, &[2, 2]).unwrap_err();
+        assert!(error.to_string().starts_with("aten::tril: argument 1 is a run-time scalar"), "{error}");
+    }
+
+    #[test]
+    fn results_must_have_the_metadata_of_pytorch() {
+        let test = Test::new().tensor(DType::Float32, &[2, 3]).int(0);
+        let error = test.lower("aten::cumsum", DType::Float32, &[3, 2]).unwrap_err().to_string();
+        assert!(error.starts_with("aten::cumsum: output 0: expected float32 of sizes [3, 2]"), "{error}");
+    }
+
+    #[test]
+    fn zero_divisors() {
+        let error =
+            Test::new().tensor(DType::Int64, &[2]).int(0).lower("aten::fmod.Scalar", DType::Int64, &[2]);
+        assert_eq!(error.unwrap_err().user_error(), Some(CheckKind::ZeroDivision));
+        let host = Test::new().tensor(DType::Int64, &[2]).scalar(DType::Int64);
+        let (lowered, _) = host.lower("aten::fmod.Scalar", DType::Int64, &[2]).unwrap();
+        assert_eq!(lowered.nonzero_params[0].0, HostParam { input: 1, dtype: DType::Int64 });
+        assert!(lowered.checks.is_empty());
+        let empty = Test::new().tensor(DType::Int64, &[0]).tensor(DType::Int64, &[1]);
+        assert!(empty.lower("aten::fmod.Tensor", DType::Int64, &[0]).unwrap().0.checks.is_empty());
+    }
+
+    #[test]
+    fn unknown_operators_are_unsupported() {
+        let error = Test::new().lower("aten::no_such_operator", DType::Int64, &[]).unwrap_err();
+        assert!(error.is_unsupported());
+        assert_eq!(error.to_string(), "aten::no_such_operator: no lowering for this operator");
+    }
+}

@@ -75,8 +75,9 @@ fn adam(c: &mut Call<'_>, decoupled: bool) -> Result<Outputs> {
             Some(tensor) => c.value(tensor, dtype)?,
             None => v,
         };
+        let given = g;
         let g = scaling.gradient(c, g, dtype, &sizes)?;
-        let scaled_grad = g;
+        let scaled = g;
         let [new_p, new_m, new_v, new_largest] =
             formulas(c.b, [p, g, m, v, old_largest, lr, step], |[p, g, m, v, old_largest, lr, step]| {
                 let g = if maximize { -g } else { g };
@@ -98,7 +99,7 @@ fn adam(c: &mut Call<'_>, decoupled: bool) -> Result<Outputs> {
             Ok(())
         };
         push(c, 0, new_p, p, param)?;
-        push(c, 1, scaled_grad, scaled_grad, grad)?;
+        push(c, 1, scaled, given, grad)?;
         push(c, 2, new_m, m, average)?;
         push(c, 3, new_v, v, square)?;
         if let Some(largest) = &largest {
@@ -134,6 +135,7 @@ fn sgd(c: &mut Call<'_>) -> Result<Outputs> {
         let dtype = param.dtype.opmath();
         let lr = scalar_everywhere(c, &lr, dtype, &sizes)?;
         let (p, g) = (c.value(param, dtype)?, c.value(grad, dtype)?);
+        let given = g;
         let g = scaling.gradient(c, g, dtype, &sizes)?;
         let direction = formula(c.b, [p, g], |[p, g]| {
             let g = if maximize { -g } else { g };
@@ -159,7 +161,8 @@ fn sgd(c: &mut Call<'_>) -> Result<Outputs> {
         let new = formula(c.b, [p, lr, update], |[p, lr, update]| p - lr * update)?;
         let kept = scaling.keep(c, new, p)?;
         lists[0].push(c.convert(kept, param.dtype)?);
-        lists[1].push(c.convert(g, grad.dtype)?);
+        let kept = scaling.keep(c, g, given)?;
+        lists[1].push(c.convert(kept, grad.dtype)?);
     }
     if momentum == 0.0 {
         for buffer in &buffers {

@@ -15,13 +15,13 @@ type Result<T> = std::result::Result<T, LoweringError>;
 pub const OPS: &[OpDef] = &[
     OpDef::new("aten::all", |c| all(c, None)),
     OpDef::new("aten::all.dim", |c| all(c, Some(1))),
-    OpDef::new("aten::all.dims", |c| all(c, Some(1))),
+    OpDef::new("aten::all.dims", |c| if no_dims(c) { truth(c) } else { all(c, Some(1)) }),
     OpDef::new("aten::amax", |c| extreme(c, true, Some(1))),
     OpDef::new("aten::amin", |c| extreme(c, false, Some(1))),
     OpDef::new("aten::aminmax", aminmax),
     OpDef::new("aten::any", |c| any(c, None)),
     OpDef::new("aten::any.dim", |c| any(c, Some(1))),
-    OpDef::new("aten::any.dims", |c| any(c, Some(1))),
+    OpDef::new("aten::any.dims", |c| if no_dims(c) { truth(c) } else { any(c, Some(1)) }),
     OpDef::new("aten::argmax", |c| arg_extreme(c, true)),
     OpDef::new("aten::argmin", |c| arg_extreme(c, false)),
     OpDef::new("aten::count_nonzero", |c| count_nonzero(c, Some(1))),
@@ -132,6 +132,17 @@ fn all(c: &mut Call<'_>, dims: Option<usize>) -> Result<Outputs> {
     Ok(finish(c, value, 0)?.into())
 }
 
+/// `any` and `all` over the dimensions `[]` reduce nothing, unlike the other reductions.
+fn no_dims(c: &Call<'_>) -> bool {
+    c.opt_ints(1).is_ok_and(|dims| dims.is_some_and(|dims| dims.is_empty()))
+}
+
+fn truth(c: &mut Call<'_>) -> Result<Outputs> {
+    let x = c.tensor(0)?;
+    let value = c.value(&x, DType::Bool)?;
+    Ok(finish(c, value, 0)?.into())
+}
+
 fn count_nonzero(c: &mut Call<'_>, dims: Option<usize>) -> Result<Outputs> {
     let (value, _, dims) = operand(c, DType::Bool, dims)?;
     let value = c.convert(value, DType::Int64)?;
@@ -140,6 +151,9 @@ fn count_nonzero(c: &mut Call<'_>, dims: Option<usize>) -> Result<Outputs> {
 }
 
 fn reduce_extreme(c: &mut Call<'_>, value: Value, dims: &[i64], max: bool) -> Result<Value> {
+    if c.b.elem(value).is_complex() {
+        return Err(LoweringError::unsupported("an order of complex numbers"));
+    }
     Ok(if max { c.b.reduce_max(value, dims)? } else { c.b.reduce_min(value, dims)? })
 }
 

@@ -127,6 +127,9 @@ fn log_cumsum_exp(c: &mut Call<'_>) -> Result<Outputs> {
 fn cumulative_extreme(c: &mut Call<'_>, max: bool) -> Result<Outputs> {
     let x = c.tensor(0)?;
     let dim = c.dim(1, x.rank())?;
+    if x.dtype.is_complex() {
+        return Err(LoweringError::unsupported("an order of complex numbers"));
+    }
     let value = c.value(&x, x.dtype)?;
     if x.rank() == 0 {
         return Ok([value, c.full(Number::Int(0), DType::Int64, &[])?].into());

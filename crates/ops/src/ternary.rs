@@ -43,13 +43,14 @@ fn add_scaled(
 /// min(max(x, low), high): high wins over low, and NaN in any operand over both.
 fn clamp(c: &mut Call<'_>) -> Result<Outputs> {
     let x = c.tensor(0)?;
-    let dtype = c.out(0)?.dtype;
+    let out = c.out(0)?.dtype;
+    let dtype = bound_type(out);
     match (c.opt_tensor(1)?, c.opt_tensor(2)?) {
         (Some(low), Some(high)) => {
-            pointwise(c, dtype, [&x, &low, &high], |[x, low, high]| x.max(low).min(high))
+            pointwise(c, dtype, [&x, &low, &high], |[x, low, high]| saturate(x.max(low).min(high), out))
         }
-        (Some(low), None) => pointwise(c, dtype, [&x, &low], |[x, low]| x.max(low)),
-        (None, Some(high)) => pointwise(c, dtype, [&x, &high], |[x, high]| x.min(high)),
+        (Some(low), None) => pointwise(c, dtype, [&x, &low], |[x, low]| saturate(x.max(low), out)),
+        (None, Some(high)) => pointwise(c, dtype, [&x, &high], |[x, high]| saturate(x.min(high), out)),
         (None, None) => {
             Err(LoweringError::invalid("torch.clamp: At least one of 'min' or 'max' must not be None"))
         }
@@ -58,8 +59,32 @@ fn clamp(c: &mut Call<'_>) -> Result<Outputs> {
 
 fn bound(c: &mut Call<'_>, build: impl for<'f> FnOnce(Expr<'f>, Expr<'f>) -> Expr<'f>) -> Result<Outputs> {
     let (x, y) = (c.tensor(0)?, c.tensor(1)?);
-    let dtype = c.out(0)?.dtype;
-    pointwise(c, dtype, [&x, &y], |[x, y]| build(x, y))
+    let out = c.out(0)?.dtype;
+    pointwise(c, bound_type(out), [&x, &y], |[x, y]| saturate(build(x, y), out))
+}
+
+/// Bounds may lie outside a narrow integer type: a clamp of uint8 at -1 does nothing.
+pub fn bound_type(dtype: DType) -> DType {
+    match dtype {
+        DType::UInt8 | DType::Int8 | DType::Int16 | DType::Int32 | DType::UInt16 | DType::UInt32 => {
+            DType::Int64
+        }
+        dtype => dtype,
+    }
+}
+
+/// The nearest values of a narrow integer type. (CPU refuses bounds that no value of the type satisfies.)
+pub fn saturate<'f>(x: Expr<'f>, dtype: DType) -> Expr<'f> {
+    let (low, high) = match dtype {
+        DType::UInt8 => (0, u8::MAX.into()),
+        DType::UInt16 => (0, u16::MAX.into()),
+        DType::UInt32 => (0, u32::MAX.into()),
+        DType::Int8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::Int16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::Int32 => (i32::MIN.into(), i32::MAX.into()),
+        _ => return x,
+    };
+    x.max(x.splat_int(low)).min(x.splat_int(high))
 }
 
 /// Exact at both ends: from the end when the weight is at least a half.

@@ -13,7 +13,7 @@ use ops::{
     Arg, DType, Dims, Graph, Input, InputKind, Lowered, Modes, Node, Number, TensorMeta, ValueRef,
     lower_graph,
 };
-use pjrt::HostSource;
+use pjrt::{CompileOptions, HostSource};
 use stablehlo::{Builder, TensorType};
 
 /// A tensor with its elements as f64, which holds every value of the files.
@@ -97,6 +97,8 @@ fn parse(line: &str) -> Case {
             input(tensor, InputKind::Device)
         } else if let Some(list) = word.strip_prefix('(') {
             parse_list(list.trim_end_matches(')'))
+        } else if let Some(text) = word.strip_prefix('\'') {
+            Arg::Str(text.trim_end_matches('\'').to_owned())
         } else if let Some(number) = word.strip_prefix('@').map(parse_number) {
             let one = matches!(number, Number::Int(1)) && def.ones.contains(&index);
             match one || def.attributes.contains(&index) {
@@ -107,13 +109,19 @@ fn parse(line: &str) -> Case {
             Arg::Number(parse_number(word))
         });
     }
+    let mut failed = None;
     let expected: Result<Vec<Option<Host>>, String> = match results.strip_prefix("error ") {
-        Some(error) => Err(error.to_owned()),
+        Some(error) => {
+            let typed = error.split_once(' ').and_then(|(result, rest)| Some((parse_tensor(result)?, rest)));
+            failed = typed.as_ref().map(|(result, _)| vec![Some(result.meta.clone())]);
+            Err(typed.map_or(error, |(_, rest)| rest).to_owned())
+        }
         None => Ok(results.split(' ').map(parse_tensor).collect()),
     };
-    // A failed check has the results of a call that does not fail; those here need only one.
+    // A failed check has the results of a call that does not fail: what the line says, else float32 scalars.
     let metas: Vec<Option<TensorMeta>> = match &expected {
         Ok(outputs) => outputs.iter().map(|o| o.as_ref().map(|o| o.meta.clone())).collect(),
+        Err(_) if failed.is_some() => failed.unwrap_or_default(),
         Err(_) => vec![Some(host(DType::Float32, Dims::new(), Vec::new()).meta); error_outputs(op)],
     };
     let graph = Graph {
@@ -189,7 +197,9 @@ fn run(case: &Case) -> Result<Vec<Host>, String> {
     let flags = checks.iter().map(|(_, flag)| *flag);
     let results: Vec<_> = outputs.iter().flatten().copied().chain(flags).collect();
     let module = b.finish(&results).unwrap();
-    let executable = support::compile(module.text());
+    // By default the CPU's maximum and minimum lose NaN.
+    let options = CompileOptions::portable().with_override("xla_cpu_enable_fast_min_max", false);
+    let executable = support::client().compile(module.text(), &options).unwrap();
     let mut buffers = Vec::new();
     for (input, parameter) in case.inputs.iter().zip(&device) {
         if parameter.is_some() {
@@ -257,4 +267,7 @@ macro_rules! families {
     };
 }
 
-families! { matmul softmax normalization batch_norm convolution max_pooling avg_pooling losses resampling recurrent }
+families! {
+    matmul softmax normalization batch_norm convolution max_pooling avg_pooling losses resampling recurrent attention
+    unary binary division ternary activations reductions scans creation
+}

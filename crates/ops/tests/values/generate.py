@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+import elementwise
+
 aten = torch.ops.aten
 NAN, INF = float("nan"), float("inf")
 F32, BF16, I64 = torch.float32, torch.bfloat16, torch.int64
@@ -39,12 +41,17 @@ def argument(value, kind):
         return tensor(value)
     if isinstance(value, torch.dtype):
         return str(DTYPES[value])
+    if isinstance(value, str):
+        return f"'{value}'"
     if isinstance(value, (list, tuple)):
         return "(" + ",".join(number(v) for v in value) + ")"
     return ("@" if kind == "number" else "") + number(value)
 
 
-DTYPES = {torch.int64: 4, torch.float32: 6, torch.bfloat16: 15}
+DTYPES = {
+    torch.uint8: 0, torch.int8: 1, torch.int32: 3, torch.int64: 4, torch.float16: 5, torch.float32: 6, torch.bool: 11,
+    torch.bfloat16: 15,
+}  # fmt: skip
 
 
 class File:
@@ -251,6 +258,21 @@ def resampling():
         f.call(aten.upsample_trilinear3d.default, data(1, 1, 2, 2, 2), [3, 2, 4], True)
 
 
+def attention():
+    with File("attention") as f:
+        op = aten._scaled_dot_product_flash_attention_for_cpu
+        backward = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+        hidden = torch.tensor([[0.0, -INF, 0.0], [-INF, -INF, -INF]])
+        for causal, mask, scale in ((False, None, None), (True, None, 0.5), (False, hidden, None)):
+            q, k, v = data(1, 2, 2, 2), data(1, 2, 3, 2), data(1, 2, 3, 2)
+            out, log = f.call(op.default, q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+            grad = data(*out.shape)
+            f.call(backward, grad, q, k, v, out, log, 0.0, causal, attn_mask=mask, scale=scale)
+        q, k, v = data(1, 2, 2, 2), data(1, 1, 3, 2), data(1, 1, 3, 2)
+        results = op.default(q, k.expand(1, 2, 3, 2), v.expand(1, 2, 3, 2))
+        f.call(op.default, q, k, v, results=results)
+
+
 def recurrent():
     """The fused cells have no CPU kernel: their formulas in ordinary operators, and autograd."""
     with File("recurrent") as f:
@@ -290,4 +312,6 @@ if __name__ == "__main__":
     avg_pooling()
     losses()
     resampling()
+    attention()
     recurrent()
+    elementwise.write(File)
