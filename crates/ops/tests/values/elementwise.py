@@ -4,9 +4,14 @@ import torch
 
 aten = torch.ops.aten
 NAN, INF = float("nan"), float("inf")
-F32, F16, BF16, I64, I8, U8 = torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8
+F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
+I64, I8, U8 = torch.int64, torch.int8, torch.uint8
 
 SPECIAL = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 100.0])
+
+
+def words(text):
+    return text.split()
 
 
 def pairs(values):
@@ -22,15 +27,16 @@ def whole(dtype):
 
 def unary(File):
     with File("unary") as f:
-        for name in (
-            "abs acos angle asinh atan ceil cos erf erfinv exp exp2 expm1 floor frac isinf isnan isposinf lgamma log "
-            "log10 log1p log2 logical_not neg reciprocal round rsqrt sigmoid sign signbit sin sinc sqrt tan tanh trunc "
-            "i0 special_i1 special_ndtri special_erfcx special_log_ndtr special_entr"
-        ).split():
+        for name in words(
+            "abs acos angle asinh atan ceil cos erf erfinv exp exp2 expm1 floor frac isinf isnan "
+            "isposinf lgamma log log10 log1p log2 logical_not neg reciprocal round rsqrt sigmoid sign "
+            "signbit sin sinc sqrt tan tanh trunc i0 special_i1 special_ndtri special_erfcx "
+            "special_log_ndtr special_entr"
+        ):
             op = getattr(aten, name).default
             f.call(op, SPECIAL)
             f.call(op, torch.tensor([0.25, 0.5, 2.0], dtype=BF16 if "special" not in name else F32))
-        for name in "abs neg sign signbit bitwise_not logical_not isnan".split():
+        for name in words("abs neg sign signbit bitwise_not logical_not isnan"):
             for dtype in (I64, I8, U8):
                 f.call(getattr(aten, name).default, whole(dtype))
         f.call(aten.exp.default, torch.tensor([True, False]))
@@ -46,19 +52,20 @@ def unary(File):
 
 def binary(File):
     with File("binary") as f:
-        for name in (
-            "atan2 copysign.Tensor fmax fmin maximum minimum heaviside hypot logaddexp logaddexp2 pow.Tensor_Tensor "
-            "xlogy.Tensor special_xlog1py nextafter eq.Tensor ne.Tensor lt.Tensor le.Tensor gt.Tensor ge.Tensor "
-            "logical_and logical_xor"
-        ).split():
+        for name in words(
+            "atan2 copysign.Tensor fmax fmin maximum minimum heaviside hypot logaddexp logaddexp2 "
+            "pow.Tensor_Tensor xlogy.Tensor special_xlog1py nextafter eq.Tensor ne.Tensor lt.Tensor "
+            "le.Tensor gt.Tensor ge.Tensor logical_and logical_xor"
+        ):
             packet, _, overload = name.partition(".")
             op = getattr(getattr(aten, packet), overload or "default")
             # Vectorised hypot on CPU answers NaN for (inf, NaN).
             f.call(op, *pairs(SPECIAL[3:] if name == "hypot" else SPECIAL))
-        for name in (
+        for name in words(
             "add.Tensor sub.Tensor mul.Tensor div.Tensor maximum bitwise_and.Tensor bitwise_or.Tensor "
-            "bitwise_xor.Tensor bitwise_left_shift.Tensor bitwise_right_shift.Tensor pow.Tensor_Tensor lt.Tensor gcd lcm"
-        ).split():
+            "bitwise_xor.Tensor bitwise_left_shift.Tensor bitwise_right_shift.Tensor "
+            "pow.Tensor_Tensor lt.Tensor gcd lcm"
+        ):
             packet, _, overload = name.partition(".")
             op = getattr(getattr(aten, packet), overload or "default")
             for dtype in (torch.int32, I8, U8):
@@ -71,7 +78,11 @@ def binary(File):
             f.call(op, *pairs(yes))
         # Promotion, broadcasting, run-time scalars.
         x = torch.tensor([[1.0], [2.5]])
-        for other in (torch.tensor([1, 2]), torch.tensor(2.0, dtype=torch.float64), torch.tensor([True, False])):
+        for other in (
+            torch.tensor([1, 2]),
+            torch.tensor(2.0, dtype=torch.float64),
+            torch.tensor([True, False]),
+        ):
             f.call(aten.add.Tensor, x, other)
             f.call(aten.gt.Tensor, x, other)
         for x in (torch.tensor([250, 3], dtype=U8), torch.tensor([256.0, -3.0], dtype=BF16), yes):
@@ -100,12 +111,17 @@ def division(File):
         for mode in ("trunc", "floor"):
             x, y = pairs(SPECIAL)
             f.call(aten.div.Tensor_mode, x, y, rounding_mode=mode)
-            f.call(aten.div.Tensor_mode, torch.tensor([-7, 7, 8]), torch.tensor([2, -2, 2]), rounding_mode=mode)
-            f.call(aten.div.Tensor_mode, torch.tensor([-7.0, 3.0], dtype=BF16), torch.tensor([0.7, 0.1], dtype=BF16), rounding_mode=mode)  # fmt: skip
+            f.call(
+                aten.div.Tensor_mode, torch.tensor([-7, 7, 8]), torch.tensor([2, -2, 2]), rounding_mode=mode
+            )
+            x, y = torch.tensor([-7.0, 3.0], dtype=BF16), torch.tensor([0.7, 0.1], dtype=BF16)
+            f.call(aten.div.Tensor_mode, x, y, rounding_mode=mode)
         f.call(aten.remainder.Scalar, torch.tensor([-7, 7]), 3)
         for op in (aten.fmod.Tensor, aten.remainder.Tensor, aten.floor_divide.default):
             zero = torch.tensor([1.0, 0.0]).to(I8)
-            f.call(op, torch.tensor([1, 2], dtype=I8), zero, results="int8[2]: ZeroDivision ZeroDivisionError")
+            f.call(
+                op, torch.tensor([1, 2], dtype=I8), zero, results="int8[2]: ZeroDivision ZeroDivisionError"
+            )
 
 
 def ternary(File):
@@ -129,13 +145,13 @@ def ternary(File):
 def activations(File):
     with File("activations") as f:
         x, grad = torch.tensor([-30.0, -3.0, -0.5, 0.0, 0.5, 3.0, 30.0, NAN]), torch.linspace(-1, 2, 8)
-        for name in "gelu relu silu mish hardsigmoid hardswish softplus elu hardtanh leaky_relu".split():
+        for name in words("gelu relu silu mish hardsigmoid hardswish softplus elu hardtanh leaky_relu"):
             f.call(getattr(aten, name).default, x)
             f.call(getattr(aten, name).default, x[:7].bfloat16())
         f.call(aten.gelu.default, x, approximate="tanh")
         # Where a gradient meets NaN, CPU's vectorised and scalar loops disagree.
         x, grad = x[:7], grad[:7]
-        for name in "gelu silu mish sigmoid tanh hardsigmoid hardswish".split():
+        for name in words("gelu silu mish sigmoid tanh hardsigmoid hardswish"):
             f.call(getattr(aten, name + "_backward").default, grad, x)
         f.call(aten.gelu_backward.default, grad, x, approximate="tanh")
         for value in (0.5, 2):
@@ -158,7 +174,14 @@ def reductions(File):
         inputs += [torch.rand(3, 4) > 0.5, torch.tensor(2.5)]
         for x in inputs:
             for dim in (0, -1):
-                for name in ("max.dim", "min.dim", "argmax.default", "argmin.default", "any.dim", "prod.dim_int"):
+                for name in (
+                    "max.dim",
+                    "min.dim",
+                    "argmax.default",
+                    "argmin.default",
+                    "any.dim",
+                    "prod.dim_int",
+                ):
                     packet, _, overload = name.partition(".")
                     if not (packet.startswith("arg") and x.dtype == torch.bool):
                         f.call(getattr(getattr(aten, packet), overload), x, dim, False)
@@ -185,7 +208,11 @@ def reductions(File):
 
 def scans(File):
     with File("scans") as f:
-        for x in (torch.tensor([3.0, 1.0, NAN, 2.0, 5.0]), torch.tensor([3, 1, 3, 2, 5]), torch.tensor([True, False, True])):
+        for x in (
+            torch.tensor([3.0, 1.0, NAN, 2.0, 5.0]),
+            torch.tensor([3, 1, 3, 2, 5]),
+            torch.tensor([True, False, True]),
+        ):
             for op in (aten.cumsum, aten.cumprod, aten.cummax, aten.cummin):
                 f.call(op.default, x, 0)
         f.call(aten.cumsum.default, torch.randn(3, 7), 1)

@@ -5,9 +5,8 @@ Run with the Python that the project pins, and look at the difference before you
 
 from pathlib import Path
 
-import torch
-
 import elementwise
+import torch
 
 aten = torch.ops.aten
 NAN, INF = float("nan"), float("inf")
