@@ -59,7 +59,9 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::xlogy.Scalar_Other", |c| binary_rounded(c, |x, y| x_times(x, y, y.log()))),
     OpDef::new("aten::xlogy.Scalar_Self", |c| binary_rounded(c, |x, y| x_times(x, y, y.log()))),
     OpDef::new("aten::xlogy.Tensor", |c| binary_rounded(c, |x, y| x_times(x, y, y.log()))),
+    OpDef::new("prims::add", |c| binary(c, |x, y| x + y)).composite(),
     OpDef::new("prims::mul", |c| binary(c, |x, y| x * y)).composite(),
+    OpDef::new("prims::sub", |c| binary(c, |x, y| x - y)).composite(),
 ];
 
 /// base ± alpha * scaled, with alpha at position 2.

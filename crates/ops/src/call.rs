@@ -397,6 +397,10 @@ impl Call<'_> {
             .map_err(|source| LoweringError::Node { op: node.op, source: Box::new(source) })
     }
 
+    pub fn output_metas(&self) -> &[Option<TensorMeta>] {
+        &self.node.outputs
+    }
+
     pub fn outputs(&self) -> usize {
         self.node.outputs.len()
     }

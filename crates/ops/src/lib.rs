@@ -36,6 +36,7 @@ mod optimizers;
 mod padding;
 mod philox;
 mod power;
+mod prims;
 mod promote;
 mod recurrent;
 mod reductions;

@@ -33,7 +33,15 @@ pub struct OpDef {
 
 impl OpDef {
     pub const fn new(name: &'static str, lower: Lower) -> Self {
-        Self { name, lower, attributes: &[], ones: &[], float_operands: &[], channels_last: &[], explicit: true }
+        Self {
+            name,
+            lower,
+            attributes: &[],
+            ones: &[],
+            float_operands: &[],
+            channels_last: &[],
+            explicit: true,
+        }
     }
 
     pub const fn attributes(mut self, attributes: &'static [usize]) -> Self {
@@ -91,6 +99,7 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::optimizers::OPS,
     crate::padding::OPS,
     crate::power::OPS,
+    crate::prims::OPS,
     crate::recurrent::OPS,
     crate::reductions::OPS,
     crate::resampling::OPS,
