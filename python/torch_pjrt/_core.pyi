@@ -200,8 +200,13 @@ def lower_to_text(graph: TracedGraph) -> dict[str, Any]:
 def compile_for_topology(text: str, topology: str, libtpu_path: str) -> dict[str, Any]:
     """Compile StableHLO text ahead of time for a TPU topology such as "v5e:2x2"; no TPU and no client needed.
     {"peak_memory": int, "argument_bytes": int, "output_bytes": int, "temp_bytes": int, "code_bytes": int (bytes per device),
-    "flops": float | None, "optimized_hlo": str, "compile_seconds": float, "devices": int}.
+    "flops": float | None, "compile_seconds": float, "devices": int, "instructions": list}. Each instruction of the optimised
+    module is (computation, name, opcode, shape with its layout as HLO text, operand names, called computations, is the root).
     RuntimeError with the compiler's text; torch.OutOfMemoryError when the program does not fit in the device."""
+
+def record_programs(recording: bool) -> list[tuple[str, str]]:
+    """For tests: start or stop recording the programs that operators run, and return (operator, StableHLO text) of those
+    recorded since the last call. While it records, every call builds its program anew."""
 
 # On-disk cache -----------------------------------------------------------------------------------------------------
 
