@@ -36,6 +36,9 @@ fn operand_meta(c: &Call<'_>) -> Result<TensorMeta> {
 
 /// The dimensions of a tensor that has no gaps and no overlaps but expanded dimensions, outermost in memory first.
 fn memory_order(sizes: &[i64], strides: &[i64]) -> Result<Vec<usize>> {
+    if strides.len() != sizes.len() {
+        return Err(LoweringError::unsupported("as_strided of a tensor without strides"));
+    }
     let mut order: Vec<usize> =
         (0..sizes.len()).filter(|&dim| sizes[dim] != 1 && strides[dim] != 0).collect();
     order.sort_by_key(|&dim| std::cmp::Reverse(strides[dim]));

@@ -2,7 +2,8 @@
 //! `values/generate.py`).
 //!
 //! One line is one call: operator, arguments, `->`, results. Arguments are tensors `float32[2,2]:1,2,3,4`, run-time
-//! scalars `@0.5`, numbers, lists `(1,2)` and `none`. A failed check has `error Index message` for its results.
+//! scalars `@0.5`, numbers, lists `(1,2)`, lists of tensors `{a;none;b}`, and `none`. A failed check has
+//! `error Index message` for its results.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -24,7 +25,7 @@ struct Host {
 }
 
 fn host(dtype: DType, sizes: Dims, values: Vec<f64>) -> Host {
-    let strides = Dims::new();
+    let strides = (0..sizes.len()).map(|dim| sizes[dim + 1..].iter().product()).collect();
     Host { meta: TensorMeta { dtype, sizes, strides }, values }
 }
 
@@ -95,6 +96,16 @@ fn parse(line: &str) -> Case {
             Arg::None
         } else if let Some(tensor) = parse_tensor(word) {
             input(tensor, InputKind::Device)
+        } else if let Some(list) = word.strip_prefix('{') {
+            let entries = list.trim_end_matches('}').split(';');
+            Arg::Tensors(
+                entries
+                    .map(|entry| match input(parse_tensor(entry)?, InputKind::Device) {
+                        Arg::Tensor(reference) => Some(reference),
+                        _ => None,
+                    })
+                    .collect(),
+            )
         } else if let Some(list) = word.strip_prefix('(') {
             parse_list(list.trim_end_matches(')'))
         } else if let Some(text) = word.strip_prefix('\'') {
@@ -178,6 +189,16 @@ fn upload(values: &[f64], dtype: DType, sizes: &[i64]) -> pjrt::Buffer {
     support::client().buffer_from_host(HostSource::Copy(&bytes), elem, sizes, device).unwrap()
 }
 
+/// The generator's state for random operators; the results in `random.txt` are for these.
+const SEED: u64 = 0x0123_4567_89AB_CDEF;
+const OFFSET: u64 = 0xFFFF_FFFF;
+
+fn upload_state(value: u64) -> pjrt::Buffer {
+    let device = &support::client().devices()[0];
+    let bytes = value.to_le_bytes();
+    support::client().buffer_from_host(HostSource::Copy(&bytes), pjrt::ElementType::U64, &[], device).unwrap()
+}
+
 /// Results, or the check that failed.
 fn run(case: &Case) -> Result<Vec<Host>, String> {
     let mut b = Builder::new("test");
@@ -193,7 +214,7 @@ fn run(case: &Case) -> Result<Vec<Host>, String> {
         })
         .collect();
     let lowered = lower_graph(&mut b, &case.graph, &device, &Modes::default()).unwrap();
-    let Lowered { outputs, host_params, checks, .. } = &lowered;
+    let Lowered { outputs, host_params, rng, checks, .. } = &lowered;
     let flags = checks.iter().map(|(_, flag)| *flag);
     let results: Vec<_> = outputs.iter().flatten().copied().chain(flags).collect();
     let module = b.finish(&results).unwrap();
@@ -205,6 +226,11 @@ fn run(case: &Case) -> Result<Vec<Host>, String> {
         if parameter.is_some() {
             buffers.push(upload(&input.values, input.meta.dtype, &input.meta.sizes));
         }
+    }
+    // The order in which the lowering made these parameters; no random operator here has both.
+    if rng.is_some() {
+        assert!(host_params.is_empty());
+        buffers.extend([SEED, OFFSET].map(upload_state));
     }
     for (param, _) in host_params {
         buffers.push(upload(&case.inputs[param.input].values, param.dtype, &[]));
@@ -270,4 +296,5 @@ macro_rules! families {
 families! {
     matmul softmax normalization batch_norm convolution max_pooling avg_pooling losses resampling recurrent attention
     unary binary division ternary activations reductions scans creation
+    views movement indexing scatter sorting random
 }

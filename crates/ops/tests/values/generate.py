@@ -6,6 +6,7 @@ Run with the Python that the project pins, and look at the difference before you
 from pathlib import Path
 
 import elementwise
+import indexing
 import torch
 
 aten = torch.ops.aten
@@ -42,6 +43,8 @@ def argument(value, kind):
         return str(DTYPES[value])
     if isinstance(value, str):
         return f"'{value}'"
+    if isinstance(value, (list, tuple)) and any(isinstance(v, torch.Tensor) for v in value):
+        return "{" + ";".join(argument(v, "") for v in value) + "}"
     if isinstance(value, (list, tuple)):
         return "(" + ",".join(number(v) for v in value) + ")"
     return ("@" if kind == "number" else "") + number(value)
@@ -314,3 +317,4 @@ if __name__ == "__main__":
     attention()
     recurrent()
     elementwise.write(File)
+    indexing.write(File)
