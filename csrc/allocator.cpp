@@ -39,16 +39,18 @@ struct Allocator final : c10::DeviceAllocator {
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const auto stats = memory_stats(device);
-    c10::CachingAllocator::Stat bytes, blocks;
-    bytes.current = stats.allocated_current, bytes.peak = stats.allocated_peak;
-    bytes.allocated = stats.allocated_total, bytes.freed = stats.freed_total;
-    blocks.current = stats.blocks_current, blocks.peak = stats.blocks_peak;
-    blocks.allocated = stats.blocks_total, blocks.freed = stats.blocks_freed;
+    const auto stat = [](int64_t current, int64_t peak, int64_t allocated, int64_t freed) {
+      c10::CachingAllocator::Stat result;
+      result.current = current, result.peak = peak, result.allocated = allocated, result.freed = freed;
+      return result;
+    };
+    const auto bytes = stat(stats.allocated_current, stats.allocated_peak, stats.allocated_total, stats.freed_total);
+    const auto blocks = stat(stats.blocks_current, stats.blocks_peak, stats.blocks_total, stats.blocks_freed);
     constexpr auto kAggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     c10::CachingDeviceAllocator::DeviceStats out;
-    for (auto* stat : {&out.allocated_bytes, &out.reserved_bytes, &out.active_bytes, &out.requested_bytes})
-      (*stat)[kAggregate] = bytes;
-    for (auto* stat : {&out.allocation, &out.segment, &out.active}) (*stat)[kAggregate] = blocks;
+    for (auto* sum : {&out.allocated_bytes, &out.reserved_bytes, &out.active_bytes, &out.requested_bytes})
+      (*sum)[kAggregate] = bytes;
+    for (auto* count : {&out.allocation, &out.segment, &out.active}) (*count)[kAggregate] = blocks;
     out.num_ooms = stats.ooms;
     out.num_device_alloc = stats.blocks_total;
     out.num_device_free = stats.blocks_freed;

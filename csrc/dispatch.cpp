@@ -4,6 +4,7 @@
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
 #include <c10/util/flat_hash_map.h>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
 
 #include <unordered_map>
 
@@ -64,18 +65,16 @@ class Call {
       out.tag = TPU_TENSOR;
       out.u.tensor = describe(value.toTensor());
       if (c.device == kNoDevice && out.u.tensor.storage) c.device = out.u.tensor.device_index;
-    } else if (value.isInt()) {
+    } else if (value.isInt() || value.isSymInt()) {
       integer(TPU_INT, value.toInt());
     } else if (value.isNone() || value.isTensor()) {
       out.tag = TPU_NONE;
-    } else if (value.isDouble()) {
+    } else if (value.isDouble() || value.isSymFloat()) {
       out.tag = TPU_DOUBLE, out.u.d = value.toDouble();
-    } else if (value.isBool()) {
+    } else if (value.isBool() || value.isSymBool()) {
       integer(TPU_BOOL, value.toBool());
     } else if (value.isList() && argument.kind == Argument::kIntList) {
-      list<int64_t>(value, TPU_INT_LIST, out, [](const IValue& v, int64_t& element) {
-        element = v.isInt() ? v.toInt() : v.toSymInt().guard_int(__FILE__, __LINE__);
-      });
+      list<int64_t>(value, TPU_INT_LIST, out, [](const IValue& v, int64_t& element) { element = v.toInt(); });
     } else if (value.isList() && argument.kind == Argument::kDoubleList) {
       list<double>(value, TPU_DOUBLE_LIST, out, [](const IValue& v, double& element) { element = v.toDouble(); });
     } else if (value.isList() && argument.kind == Argument::kBoolList) {
@@ -96,12 +95,6 @@ class Call {
       TORCH_CHECK(generator.device().type() == kTpu, "Expected a 'tpu' device type for generator but found '",
                   generator.device().type(), "'");
       out.tag = TPU_GENERATOR, out.u.generator = generator.unsafeGetGeneratorImpl();
-    } else if (value.isSymInt()) {
-      integer(TPU_INT, value.toSymInt().guard_int(__FILE__, __LINE__));
-    } else if (value.isSymFloat()) {
-      out.tag = TPU_DOUBLE, out.u.d = value.toSymFloat().guard_float(__FILE__, __LINE__);
-    } else if (value.isSymBool()) {
-      integer(TPU_BOOL, value.toSymBool().guard_bool(__FILE__, __LINE__));
     } else {
       out.tag = TPU_OTHER;
     }
@@ -168,7 +161,7 @@ void execute(const TpuCall& call, const TpuPlanInfo& info, Outputs& outputs) {
 
 void execute_dynamic(const TpuCall& call, const TpuPlanInfo& info, Outputs& outputs) {
   TORCH_CHECK_NOT_IMPLEMENTED(core->execute_dynamic, "tpu: outputs of data-dependent size are not supported");
-  c10::SmallVector<TpuDynamicOut, 4> made(info.nouts, TpuDynamicOut{});
+  std::vector<TpuDynamicOut> made(info.nouts);
   check(core->execute_dynamic(&call, &info, made.data()));
   for (const auto& out : made) {
     const auto rank = static_cast<size_t>(out.meta.ndim);
@@ -295,10 +288,7 @@ const char* const* skipped_ops() noexcept { return skipped().data(); }
 void register_dispatch() {
   keep_library("_", c10::DispatchKey::PrivateUse1).fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
   for (const char* const* name = core->native_ops(); *name; ++name) {
-    const std::string full = *name;
-    const auto dot = std::min(full.find('.'), full.size());
-    const auto overload = full.substr(std::min(dot + 1, full.size()));
-    const auto handle = c10::Dispatcher::singleton().findSchema({full.substr(0, dot), overload});
+    const auto handle = c10::Dispatcher::singleton().findSchema(torch::jit::parseName(*name));
     if (handle && !loses_autograd(*handle)) {
       register_explicit(*handle);
       if (!handle->schema().is_mutable()) register_mutating_forms(*handle);

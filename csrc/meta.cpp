@@ -1,12 +1,12 @@
 // Plan misses: PyTorch's own kernels say, from metadata alone, what the outputs look like or what is wrong with the
 // call.
-#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/AutogradState.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <cstring>
+#include <thread>
 
 #include "operators.h"
 
@@ -18,39 +18,29 @@ namespace {
 
 using at::Tensor;
 using c10::IValue;
-using Modes = c10::impl::TorchDispatchModeTLS;
-using FunctionModes = at::impl::PythonTorchFunctionTLS;
-
-// The dispatcher's state as in a fresh thread without gradients, for the life of this object: neither Meta kernels nor
-// the tracing of decompositions may run under the caller's modes, autocast, functorch levels or inference mode.
-struct FreshDispatchState {
-  FreshDispatchState() {
-    Modes::set_state({});
-    FunctionModes::set_state({});
-    c10::AutogradState::set_tls_state(c10::AutogradState(false, false, false, true));
-  }
-  ~FreshDispatchState() {
-    c10::AutogradState::set_tls_state(autograd);
-    FunctionModes::set_state(function_modes);
-    Modes::set_state(modes);  // also includes or excludes the Python keys; `keys` has the last word
-  }
-  c10::impl::ForceDispatchKeyGuard keys{c10::impl::LocalDispatchKeySet(c10::impl::PODLocalDispatchKeySet{})};
-  const Modes modes = Modes::get_state();
-  const FunctionModes function_modes = FunctionModes::get_state();
-  const c10::AutogradState autograd = c10::AutogradState::get_tls_state();
-};
+// The state of a thread that has done nothing: neither Meta kernels nor the tracing of decompositions may run under the
+// caller's modes, autocast, functorch levels or inference mode. Without gradients.
+const at::ThreadLocalState& fresh_state() {
+  static const auto* state = [] {
+    at::ThreadLocalState* made = nullptr;
+    std::thread([&] { made = new at::ThreadLocalState; }).join();
+    made->set_grad_mode(false);
+    return made;
+  }();
+  return *state;
+}
 
 // Mirrors tensors on Meta. Those that share a storage share a Meta storage, so that PyTorch's overlap checks fire.
 struct MetaMirror {
   Tensor mirror(const Tensor& tensor) {
-    if (!tensor.defined()) return tensor;
+    // Python kernels receive a wrapped number as a Python number, read from the host tensor.
+    if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
     auto result = at::detail::make_tensor<at::TensorImpl>(mirror_storage(tensor),
                                                           c10::DispatchKeySet(c10::DispatchKey::Meta), tensor.dtype());
     auto* impl = result.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
     if (tensor.is_conj()) impl->_set_conj(true);
     if (tensor.is_neg()) impl->_set_neg(true);
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
     return result;
   }
 
@@ -168,10 +158,25 @@ void append_metas(const IValue& value, Metas& metas) {
   }
 }
 
+// TensorIterator's checks on written operands, which the Python Meta kernels of out= forms leave out.
+void check_overlap(const Operator& op, c10::ArrayRef<IValue> arguments) {
+  if (!op.mutates || !op.handle.hasTag(at::Tag::pointwise)) return;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!op.arguments[i].mutated || !arguments[i].isTensor()) continue;
+    const auto& written = arguments[i].toTensor();
+    at::assert_no_internal_overlap(written);
+    for (size_t j = 0; j < arguments.size(); ++j) {
+      if (op.arguments[j].mutated) continue;
+      for_each_tensor(arguments[j], [&](const Tensor& read) { at::assert_no_partial_overlap(written, read); });
+    }
+  }
+}
+
 }  // namespace
 
 void build_plan(const Operator& op, const TpuCall& call, c10::ArrayRef<IValue> arguments, TpuPlanInfo& info) {
-  const FreshDispatchState fresh;
+  const at::ThreadLocalStateGuard fresh(fresh_state());
+  check_overlap(op, arguments);
   const auto real = run_meta(op, op.handle, arguments);
   const auto functional =
       op.mutates && op.functional && !real.missing ? run_meta(op, *op.functional, arguments) : MetaRun();
