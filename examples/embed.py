@@ -116,7 +116,7 @@ def main() -> int:
         same = int((nearest["cpu"] == nearest["tpu"]).sum())
         agree = cosine.min().item() >= 0.99999
         report |= {"cosine": cosine.tolist(), "min_cosine": cosine.min().item(), "neighbours_equal": same}
-        print(f"cosine with the CPU at least {cosine.min():.6f}; {same} neighbours are the same")
+        print(f"cosine with the CPU at least {cosine.min():.8f}; {same} neighbours are the same")
     if arguments.report:
         arguments.report.parent.mkdir(parents=True, exist_ok=True)
         arguments.report.write_text(json.dumps(report, indent=2) + "\n")
