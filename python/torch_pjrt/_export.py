@@ -81,8 +81,8 @@ def compile_for_topology(text: str, topology: str = "v5e:2x2") -> dict[str, Any]
     """Compile StableHLO text for a TPU topology with libtpu; no TPU is needed.
 
     topology: "v5e:2x2", "v6e:2x2", "v5p:2x2x1" ... Result: "peak_memory", "argument_bytes", "output_bytes",
-    "temp_bytes", "code_bytes" (bytes per device), "flops", "compile_seconds", "devices", "instructions" (of the
-    optimised module; see `_core.pyi`).
+    "temp_bytes", "code_bytes" (bytes per device), "flops", "compile_seconds", "devices", "instructions" (those
+    of the optimised module; see `_core.pyi`).
     RuntimeError with the compiler's text; torch.OutOfMemoryError when the program does not fit into a chip.
     """
     library = _plugins.tpu_library()

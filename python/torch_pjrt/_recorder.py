@@ -18,6 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
+from . import _attention
 from . import _functional_forms as functional_forms
 from ._decomposition_table import decomposition
 from ._dispatch_state import KeepConstants
@@ -311,6 +312,12 @@ class Recorder(TorchDispatchMode):
             return self._run_write(func, args, kwargs)
         if operator_name(func) in self.native and func not in _MISDECLARED:
             return self._record(func, args, kwargs)
+        if (
+            func is _aten.scaled_dot_product_attention.default
+            and operator_name(_attention.OPERATOR) in self.native
+            and (fused := _attention.fused_arguments(*args, **kwargs)) is not None
+        ):
+            return self._call(_attention.OPERATOR, *fused)[0]
         return self._decompose(func, args, kwargs)
 
     def _host_value(self, tensor: torch.Tensor) -> Any:
