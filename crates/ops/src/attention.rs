@@ -129,7 +129,6 @@ fn attention(c: &mut Call<'_>) -> Result<Outputs> {
     let sizes = Sizes::parse(c, 0)?;
     let (k, v) = (c.tensor(1)?, c.tensor(2)?);
     let dtype = k.dtype;
-    let math = dtype.opmath();
     let q = grouped(c, 0, &sizes, dtype)?;
     let k = c.value(&k, dtype)?;
     let v = c.value(&v, dtype)?;

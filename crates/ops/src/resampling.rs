@@ -184,7 +184,8 @@ fn operand(c: &Call<'_>, rank: usize, mode: Mode) -> Result<crate::call::Tensor>
             x.rank()
         )));
     }
-    if !x.dtype.is_float() && !(mode.is_nearest() && x.dtype == DType::UInt8) {
+    let supported = x.dtype.is_float() || (mode.is_nearest() && x.dtype == DType::UInt8);
+    if !supported {
         return Err(LoweringError::unsupported(format!("interpolation of {}", x.dtype)));
     }
     Ok(x)
