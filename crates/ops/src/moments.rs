@@ -14,11 +14,11 @@ use crate::statistics::spread;
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::linalg_vector_norm", |c| norm(c, Some(1), Some(2))).attributes(&[1]),
-    OpDef::new("aten::norm.Scalar", |c| norm(c, Some(1), None)).attributes(&[1]),
-    OpDef::new("aten::norm.ScalarOpt_dim", |c| norm(c, Some(1), Some(2))).attributes(&[1]),
-    OpDef::new("aten::norm.ScalarOpt_dim_dtype", |c| norm(c, Some(1), Some(2))).attributes(&[1]),
-    OpDef::new("aten::norm.ScalarOpt_dtype", |c| norm(c, Some(1), None)).attributes(&[1]),
+    OpDef::new("aten::linalg_vector_norm", |c| norm(c, Some(2))).attributes(&[1]),
+    OpDef::new("aten::norm.Scalar", |c| norm(c, None)).attributes(&[1]),
+    OpDef::new("aten::norm.ScalarOpt_dim", |c| norm(c, Some(2))).attributes(&[1]),
+    OpDef::new("aten::norm.ScalarOpt_dim_dtype", |c| norm(c, Some(2))).attributes(&[1]),
+    OpDef::new("aten::norm.ScalarOpt_dtype", |c| norm(c, None)).attributes(&[1]),
     OpDef::new("aten::std.correction", |c| variance(c, &[Moment::Deviation])).attributes(&[2]),
     OpDef::new("aten::std_mean.correction", |c| variance(c, &[Moment::Deviation, Moment::Mean]))
         .attributes(&[2]),
@@ -40,10 +40,7 @@ enum Moment {
 fn variance(c: &mut Call<'_>, moments: &[Moment]) -> Result<Outputs> {
     let x = c.tensor(0)?;
     let dims = reduced_dims(c, Some(1), x.rank())?;
-    let correction = match c.opt_number(2)? {
-        None => 1.0,
-        Some(_) => c.float(2)?,
-    };
+    let correction = c.opt_float(2)?.unwrap_or(1.0);
     let value = c.value(&x, x.dtype.opmath())?;
     let count = reduced_count(&x.sizes, &dims) as f64;
     let sum = c.b.reduce_add(value, &dims)?;
@@ -72,14 +69,11 @@ fn variance(c: &mut Call<'_>, moments: &[Moment]) -> Result<Outputs> {
     Ok(outputs.into())
 }
 
-/// Vector norm of the order at position `ord`, over the dimensions at `dims`.
-fn norm(c: &mut Call<'_>, ord: Option<usize>, dims: Option<usize>) -> Result<Outputs> {
+/// Vector norm of the order at position 1, over the dimensions at position `dims`.
+fn norm(c: &mut Call<'_>, dims: Option<usize>) -> Result<Outputs> {
     let x = c.tensor(0)?;
     let dims = reduced_dims(c, dims, x.rank())?;
-    let order = match ord {
-        Some(index) if c.opt_number(index)?.is_some() => c.float(index)?,
-        _ => 2.0,
-    };
+    let order = c.opt_float(1)?.unwrap_or(2.0);
     let out = c.out(0)?.dtype;
     let real = out.real().opmath();
     // A dtype argument converts the elements first.

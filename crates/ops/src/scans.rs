@@ -90,7 +90,7 @@ fn interleave(b: &mut Builder, even: Value, odd: Value, dim: usize) -> Result<Va
     };
     let even = spread(b, even, 0, i64::from(evens == odds))?;
     let odd = spread(b, odd, 1, i64::from(evens > odds))?;
-    // Adding would turn -0 into 0 and, for infinities beside NaN-free zeros, is no cheaper.
+    // A sum of the two would turn -0 into 0.
     let ty = TensorType::new(DType::Int32.element_type(), b.dims(even));
     let index = b.iota(ty, dim as i64)?;
     let is_even = formula(b, [index], |[i]| (i & i.splat_int(1)).eq(i.splat_int(0)))?;

@@ -163,7 +163,7 @@ fn in_double(c: &mut Call<'_>, build: impl for<'f> FnOnce(Expr<'f>) -> Expr<'f>)
 }
 
 /// Clenshaw's sum of a Chebyshev series, highest order first, halved as Cephes has it.
-fn chebyshev<'f>(x: Expr<'f>, coefficients: &[f64]) -> Expr<'f> {
+pub fn chebyshev<'f>(x: Expr<'f>, coefficients: &[f64]) -> Expr<'f> {
     let (mut b0, mut b1, mut b2) = (x.splat(0.0), x.splat(0.0), x.splat(0.0));
     for coefficient in coefficients {
         (b2, b1) = (b1, b0);
@@ -172,12 +172,12 @@ fn chebyshev<'f>(x: Expr<'f>, coefficients: &[f64]) -> Expr<'f> {
     (b0 - b2) * 0.5
 }
 
-fn polynomial<'f>(x: Expr<'f>, coefficients: &[f64]) -> Expr<'f> {
+pub fn polynomial<'f>(x: Expr<'f>, coefficients: &[f64]) -> Expr<'f> {
     coefficients.iter().fold(x.splat(0.0), |sum, coefficient| sum * x + *coefficient)
 }
 
 /// exp(-|x|) I0(x)
-fn i0e<'f>(x: Expr<'f>) -> Expr<'f> {
+pub fn i0e<'f>(x: Expr<'f>) -> Expr<'f> {
     let x = x.abs();
     let small = chebyshev(x * 0.5 - 2.0, &I0E_SMALL);
     let large = chebyshev(32.0 / x - 2.0, &I0E_LARGE) / x.sqrt();

@@ -295,6 +295,6 @@ macro_rules! families {
 
 families! {
     matmul softmax normalization batch_norm convolution max_pooling avg_pooling losses resampling recurrent attention
-    unary binary division ternary activations reductions scans creation
+    unary special binary division ternary activations reductions scans creation
     views movement indexing scatter sorting random
 }

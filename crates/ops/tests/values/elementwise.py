@@ -50,6 +50,26 @@ def unary(File):
             f.call(aten.polygamma.default, n, torch.tensor([0.5, 1.0, 3.25, -0.5, -2.25, 20.0]))
 
 
+def special(File):
+    with File("special") as f:
+        x = torch.tensor([-9.0, -2.5, -0.25, 0.0, 0.25, 1.5, 4.0, 7.0, 20.0, INF, NAN])
+        for name in words(
+            "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 modified_bessel_i0 modified_bessel_i1 "
+            "modified_bessel_k0 modified_bessel_k1 scaled_modified_bessel_k0 scaled_modified_bessel_k1 "
+            "spherical_bessel_j0"
+        ):
+            f.call(getattr(aten, "special_" + name).default, x)
+        x = torch.tensor([-2.5, -1.0, -0.3, 0.0, 0.7, 1.0]).repeat_interleave(5)
+        n = torch.tensor([-1.0, 0.0, 1.0, 5.0, 12.7]).repeat(6)
+        for name in words(
+            "chebyshev_t chebyshev_u chebyshev_v chebyshev_w hermite_h hermite_he laguerre_l legendre_p"
+        ):
+            family, _, kind = name.partition("_")
+            f.call(getattr(aten, f"special_{family}_polynomial_{kind}").default, x, n)
+            if family == "chebyshev":
+                f.call(getattr(aten, f"special_shifted_chebyshev_polynomial_{kind}").default, x, n)
+
+
 def binary(File):
     with File("binary") as f:
         for name in words(
@@ -241,5 +261,5 @@ def creation(File):
 
 
 def write(File):
-    for family in (unary, binary, division, ternary, activations, reductions, scans, creation):
+    for family in (unary, special, binary, division, ternary, activations, reductions, scans, creation):
         family(File)
