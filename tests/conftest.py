@@ -23,6 +23,13 @@ def tpu():
 
 
 @pytest.fixture
+def no_fallback(tpu):
+    """An operator without a lowering is an error."""
+    with tpu.set_fallback("error"):
+        yield
+
+
+@pytest.fixture
 def stub_core_module():
     """A stand-in for the Rust extension with two devices."""
     core = stub_core.make()
