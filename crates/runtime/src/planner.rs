@@ -591,15 +591,35 @@ impl Planner<'_> {
         }
         let rewritten = self.bases[class].as_ref().is_some_and(|base| base.written);
         let (base, layout) = self.base(class, &tensor)?;
+        let (base, layout) = self.bytes_if_bool(base, layout, tensor.dtype).map_err(|e| self.build_error(e))?;
         let placement = placement.filter(|_| !rewritten).unwrap_or_else(|| fixed_placement(&layout, &tensor));
-        let view = self.view(&tensor, &layout, &placement, first_start);
+        let mut view = self.view(&tensor, &layout, &placement, first_start);
+        if tensor.dtype == DType::Bool && layout.dtype != DType::Bool {
+            value = self.b.convert(value, ElementType::U8).map_err(|e| self.build_error(e))?;
+            view.dtype = DType::UInt8;
+        }
         let written =
             strided::write(&mut self.b, base, &layout, &view, value).map_err(|e| self.build_error(e))?;
         if let Some(state) = &mut self.bases[class] {
             state.value = written;
+            state.layout = layout;
             state.written = true;
         }
         Ok(())
+    }
+
+    /// A byte keeps what a bool cannot, so bytes are what the two share: a buffer of bools that is written through
+    /// another dtype becomes bytes, and bools are written to other buffers as bytes.
+    fn bytes_if_bool(
+        &mut self,
+        base: Value,
+        layout: Layout,
+        written: DType,
+    ) -> Result<(Value, Layout), stablehlo::Error> {
+        if layout.dtype != DType::Bool || written == DType::Bool {
+            return Ok((base, layout));
+        }
+        Ok((self.b.convert(base, ElementType::U8)?, Layout { dtype: DType::UInt8, ..layout }))
     }
 }
 
