@@ -123,11 +123,10 @@ bool is_structured(const c10::OperatorHandle& handle) {
          !handle.hasKernelForDispatchKey(kStructuredKey);
 }
 
-// `handle` is the operator or its functional form, which takes the same arguments without the out ones.
-MetaRun run_meta(const Operator& op, const c10::OperatorHandle& handle, c10::ArrayRef<IValue> arguments) {
+MetaRun run_meta(const Operator& op, const c10::OperatorHandle& handle, c10::ArrayRef<IValue> arguments,
+                 bool structured) {
   MetaRun run;
   MetaMirror mirror;
-  const bool structured = is_structured(handle);
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (&handle != &op.handle && op.arguments[i].is_out) continue;
     run.arguments.push_back(structured ? arguments[i] : mirror.mirror(arguments[i]));
@@ -140,6 +139,16 @@ MetaRun run_meta(const Operator& op, const c10::OperatorHandle& handle, c10::Arr
   const c10::DispatchKeySet keys(structured ? kStructuredKey : c10::DispatchKey::Meta);
   attempt(run, [&] { handle.redispatchBoxed(keys, &run.results); });
   return run;
+}
+
+// `handle` is the operator or its functional form, which takes the same arguments without the out ones.
+MetaRun run_meta(const Operator& op, const c10::OperatorHandle& handle, c10::ArrayRef<IValue> arguments) {
+  if (is_structured(handle)) {
+    MetaRun run = run_meta(op, handle, arguments, true);
+    if (!run.missing) return run;
+    // A composite under the same key that computes instead (select_backward): Meta knows it.
+  }
+  return run_meta(op, handle, arguments, false);
 }
 
 using Metas = c10::SmallVector<TpuMeta, 8>;
