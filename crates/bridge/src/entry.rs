@@ -346,7 +346,7 @@ unsafe extern "C" fn synchronize(index: i32) -> i32 {
 
 /// Waits for a device; nothing to wait for without a client.
 pub fn synchronize_device(index: i32) -> Result<()> {
-    if !device::is_started() {
+    if !device::is_started_here()? {
         return Ok(());
     }
     let index = if index < 0 { device::current() } else { index };

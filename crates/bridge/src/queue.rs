@@ -16,8 +16,14 @@ pub unsafe extern "C" fn exchange_stream(index: i32, id: i64) -> i64 {
     stream::exchange(index.max(0) as usize, id)
 }
 
+/// -1 on failure.
 pub unsafe extern "C" fn new_stream(index: i32, _priority: i32) -> i64 {
-    device::get(index).map_or(0, |device| device.streams().create())
+    let mut stream = -1;
+    guarded(|| {
+        stream = device::get(index)?.streams().create();
+        Ok(status::OK)
+    });
+    stream
 }
 
 pub unsafe extern "C" fn stream_query(index: i32, id: i64, is_done: *mut i32) -> i32 {
@@ -29,7 +35,7 @@ pub unsafe extern "C" fn stream_query(index: i32, id: i64, is_done: *mut i32) ->
 }
 
 pub fn query(index: i32, id: i64) -> Result<bool> {
-    if !device::is_started() {
+    if !device::is_started_here()? {
         return Ok(true);
     }
     device::get(index)?.streams().with(id, stream::Stream::is_idle)
@@ -40,7 +46,7 @@ pub unsafe extern "C" fn stream_synchronize(index: i32, id: i64) -> i32 {
 }
 
 pub fn synchronize(index: i32, id: i64) -> Result<()> {
-    if !device::is_started() {
+    if !device::is_started_here()? {
         return Ok(());
     }
     let device = device::get(index)?;

@@ -49,6 +49,21 @@ fn install_hooks() {
     runtime::hooks::install(Hooks { rng_advance, trace: trace::trace, with_variable, warn_fallback });
     runtime::origin::install_site_hooks(SiteHooks { current: site::current, describe: site::describe });
     runtime::install_interrupt_hook(interrupted);
+    runtime::install_detach_hook(detach);
+}
+
+/// Does nothing when there is no interpreter to detach from (it is ending): the caller then runs `body` itself.
+fn detach(body: &mut dyn FnMut()) {
+    struct Body<'a>(&'a mut dyn FnMut());
+    // SAFETY: the closure runs on this very thread; `detach` asks for Send only to keep Python objects out.
+    unsafe impl Send for Body<'_> {}
+    let body = Body(body);
+    Python::try_attach(move |py| {
+        py.detach(move || {
+            let body = body;
+            (body.0)();
+        });
+    });
 }
 
 /// Whether a signal handler raised; its exception is then set on this thread.

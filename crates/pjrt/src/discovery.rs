@@ -84,6 +84,20 @@ pub fn choose(candidates: &[SearchPath]) -> Result<Choice, DiscoveryError> {
     choose_with(requested.as_deref(), tpu_present(), candidates)
 }
 
+/// The first candidate that exists, where the choice has been made already. A TPU must be there.
+pub fn first(candidates: &[SearchPath]) -> Result<Choice, DiscoveryError> {
+    first_with(tpu_present(), candidates)
+}
+
+fn first_with(tpu_present: bool, candidates: &[SearchPath]) -> Result<Choice, DiscoveryError> {
+    let name = candidates.first().map_or("cpu", |candidate| candidate.name.as_str());
+    let path = find(name, candidates)?;
+    if name == "tpu" && !tpu_present {
+        return Err(DiscoveryError::NoTpu);
+    }
+    Ok(Choice { name: name.to_owned(), path, reason: Reason::Requested })
+}
+
 /// Chooses by a request and whether a TPU chip is present.
 pub fn choose_with(
     requested: Option<&str>,
@@ -256,6 +270,8 @@ mod tests {
         let root = tree(&[("libtpu.so", "")]);
         let candidates = [candidate("tpu", root.path().join("libtpu.so"))];
         assert_eq!(choose_with(Some("tpu"), false, &candidates), Err(DiscoveryError::NoTpu));
+        assert_eq!(first_with(false, &candidates), Err(DiscoveryError::NoTpu));
+        assert_eq!(first_with(true, &candidates).unwrap().name, "tpu");
         assert_eq!(find("tpu", &candidates).unwrap(), root.path().join("libtpu.so"));
     }
 

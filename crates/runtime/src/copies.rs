@@ -38,6 +38,7 @@ fn dense_over_storage(tensor: &Tensor) -> Option<Layout> {
 
 /// Uploads `source`, the elements of a host tensor with `dst`'s dtype and sizes, dense with strides `strides`.
 pub fn from_host(dst: &Tensor, strides: &[i64], source: pjrt::HostSource) -> Result<()> {
+    device::check_fork()?;
     if dst.numel() == 0 {
         return Ok(());
     }
@@ -72,6 +73,7 @@ fn transfer_error(device: &Device, nbytes: usize, source: pjrt::Error) -> Error 
 
 /// `dst.copy_(src)` for tensors of equal sizes, of any dtypes and strides, also across devices.
 pub fn on_device(dst: &Tensor, src: &Tensor) -> Result<()> {
+    device::check_fork()?;
     if dst.numel() == 0 {
         return Ok(());
     }
@@ -175,6 +177,7 @@ pub struct Source {
 
 /// The dense buffer of a tensor that the host is about to read. Raises what earlier work left to raise.
 pub fn for_host(src: &Tensor) -> Result<Source> {
+    device::check_fork()?;
     let device = src.storage.device();
     device.checks.drain()?;
     let (storage, strides) = dense_copy(src)?;

@@ -15,6 +15,7 @@ use crate::hooks;
 use crate::host_scalar;
 use crate::memory::Memory;
 use crate::stream::Streams;
+use crate::wait;
 
 /// Set once by the front end, before the client starts.
 #[derive(Debug)]
@@ -73,8 +74,20 @@ pub fn in_bad_fork() -> bool {
     FORKED.load(Relaxed)
 }
 
+/// Fails in a child forked from a process that used the device: the plugin's threads do not exist here, so that
+/// anything that waits for the device would wait for ever. Asked before every use of something that the parent made.
+pub fn check_fork() -> Result<()> {
+    if in_bad_fork() { Err(Error::Forked(FORKED_MESSAGE)) } else { Ok(()) }
+}
+
 pub fn is_started() -> bool {
     !in_bad_fork() && RUNTIME.get().is_some()
+}
+
+/// As [`is_started`], where using the device in a forked child is an error.
+pub fn is_started_here() -> Result<bool> {
+    check_fork()?;
+    Ok(RUNTIME.get().is_some())
 }
 
 /// Limits set before the client starts, by device.
@@ -99,12 +112,14 @@ pub fn count() -> usize {
 
 /// The runtime, started if need be.
 pub fn runtime() -> Result<&'static Runtime> {
-    if in_bad_fork() {
-        return Err(Error::Forked(FORKED_MESSAGE));
+    check_fork()?;
+    match RUNTIME.get() {
+        Some(runtime) => Ok(runtime),
+        None => wait::without_host_lock(start_once),
     }
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
+}
+
+fn start_once() -> Result<&'static Runtime> {
     let _guard = STARTING.lock();
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
@@ -143,7 +158,7 @@ fn start() -> Result<Runtime> {
         return Err(Error::NoPlugin(config.no_plugin_message.clone()));
     }
     let choice =
-        pjrt::discovery::choose(&config.plugins).map_err(|source| Error::NoDevice(Arc::new(source)))?;
+        pjrt::discovery::first(&config.plugins).map_err(|source| Error::NoDevice(Arc::new(source)))?;
     let client_error =
         |source| Error::Client { plugin: choice.path.display().to_string(), source: Arc::new(source) };
     let plugin = pjrt::Plugin::load(&choice.path).map_err(client_error)?;

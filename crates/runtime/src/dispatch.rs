@@ -61,6 +61,7 @@ pub fn is_debug() -> bool {
 
 /// The plan of a call, or `None`: the front end then runs Meta and calls [`build`].
 pub fn plan(call: &Call) -> Result<Option<Arc<Plan>>> {
+    device::check_fork()?;
     let signature = Signature::of(call)?;
     let plan = lookup(call, &signature);
     PREPARED.set(Some(signature));
@@ -332,6 +333,8 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Stor
     } else {
         (0, 0)
     };
+    // Before the storages are locked: it takes the GIL.
+    let origin = Origin { op: call.op.id, site: current_site() };
     let mut buffers: SmallVec<[Arc<pjrt::Buffer>; 12]> = SmallVec::with_capacity(recorded.operands.len());
     let mut written = lock_written(plan, &signature)?;
     for operand in &recorded.operands {
@@ -343,7 +346,6 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Stor
             Operand::RngOffset => device.word(offset)?,
         });
     }
-    let origin = Origin { op: call.op.id, site: current_site() };
     let non_donatable: SmallVec<[i64; 4]> = recorded
         .donated
         .iter()

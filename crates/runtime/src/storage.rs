@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::error::{Error, Result};
 use crate::layout::{self, Layout, LayoutId};
 use crate::origin::Origin;
@@ -96,6 +96,10 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
+        if device::in_bad_fork() {
+            // A plugin's lock may be held by a thread that the child does not have.
+            std::mem::forget(std::mem::replace(self.contents.get_mut(), Contents::Empty(None)));
+        }
         if let Some(address) = self.address {
             self.device.memory().unregister(address.get());
             pjrt::address_space::release(address, self.nbytes);

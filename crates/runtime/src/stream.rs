@@ -179,11 +179,17 @@ impl Event {
     }
 
     pub fn synchronize(&self) -> Result<()> {
-        let mut progress = self.state.progress.lock();
-        while progress.remaining > 0 {
-            wait::wait_on(&self.state.finished, &mut progress)?;
+        if self.is_done() {
+            return Ok(());
         }
-        Ok(())
+        crate::device::check_fork()?;
+        wait::without_host_lock(|| {
+            let mut progress = self.state.progress.lock();
+            while progress.remaining > 0 {
+                wait::wait_on(&self.state.finished, &mut progress)?;
+            }
+            Ok(())
+        })
     }
 
     /// Milliseconds from `self` to `end`.

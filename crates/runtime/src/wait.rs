@@ -1,7 +1,7 @@
 //! Waiting that a user can interrupt.
 //!
-//! Nothing here runs with the GIL or a runtime lock held: the front end releases the GIL before it waits, and the hook
-//! takes it for a moment to see whether Ctrl-C was pressed.
+//! Nothing here waits with the GIL or a runtime lock held: the GIL is released first, and the hook takes it for a moment
+//! to see whether Ctrl-C was pressed.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,10 +13,31 @@ use crate::error::{Error, Result};
 /// Returns true when a signal handler raised: the exception is then set on this thread.
 static INTERRUPTED: OnceLock<fn() -> bool> = OnceLock::new();
 
+/// Runs its argument without the front end's global lock, whether the thread holds it or not.
+static DETACH: OnceLock<fn(&mut dyn FnMut())> = OnceLock::new();
+
 const SIGNAL_CHECK: Duration = Duration::from_millis(50);
 
 pub fn install_interrupt_hook(hook: fn() -> bool) {
     let _ = INTERRUPTED.set(hook);
+}
+
+pub fn install_detach_hook(hook: fn(&mut dyn FnMut())) {
+    let _ = DETACH.set(hook);
+}
+
+/// Runs `body`, which may block, without the front end's global lock: most callers have released it, but PyTorch calls
+/// some entry points (storage resizing, stream creation) with it, and the thread that is waited for may need it.
+pub fn without_host_lock<T>(body: impl FnOnce() -> T) -> T {
+    let Some(detach) = DETACH.get() else { return body() };
+    let mut body = Some(body);
+    let mut result = None;
+    detach(&mut || result = body.take().map(|body| body()));
+    match (result, body) {
+        (Some(result), _) => result,
+        (None, Some(body)) => body(),
+        (None, None) => unreachable!("a body that ran has a result"),
+    }
 }
 
 /// A value that another thread delivers once.
@@ -39,13 +60,18 @@ impl<T: Clone> Promise<T> {
 
     /// Blocks until the value is there; `Error::Interrupted` on Ctrl-C. Any number of threads may wait.
     pub fn wait(&self) -> Result<T> {
-        let mut slot = self.slot.lock();
-        loop {
-            if let Some(value) = &*slot {
-                return Ok(value.clone());
-            }
-            wait_on(&self.filled, &mut slot)?;
+        if let Some(value) = &*self.slot.lock() {
+            return Ok(value.clone());
         }
+        without_host_lock(|| {
+            let mut slot = self.slot.lock();
+            loop {
+                if let Some(value) = &*slot {
+                    return Ok(value.clone());
+                }
+                wait_on(&self.filled, &mut slot)?;
+            }
+        })
     }
 }
 
