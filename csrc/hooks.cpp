@@ -1,4 +1,5 @@
 // What device-independent PyTorch code asks about the accelerator. None of the questions starts the client.
+#include <ATen/core/GraphImplInterface.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
 #include "core.h"
@@ -35,6 +36,11 @@ void register_hooks() {
     }
   };
   at::RegisterPrivateUse1HooksInterface(new Hooks);
+  // Without an entry, torch.accelerator.Graph would raise a plain RuntimeError.
+  at::GraphImplRegistry()->Register(
+      c10::DeviceTypeName(kTpu, false), [](const at::GraphImplArgs&) -> std::unique_ptr<at::GraphImplInterface> {
+        TORCH_CHECK_NOT_IMPLEMENTED(false, "torch.accelerator.Graph is not implemented on tpu: PJRT captures no graphs");
+      });
 }
 
 }  // namespace tpu

@@ -23,8 +23,8 @@ void throw_status(int32_t status) {
 
 int32_t device_index(c10::Device device) {
   const int32_t index = device.has_index() ? device.index() : core->current_device(), count = core->device_count();
-  TORCH_CHECK(index >= 0 && index < count, "tpu: invalid device index ", index, "; ", count, " device",
-              count == 1 ? " is" : "s are", " available");
+  TORCH_CHECK(index >= 0 && index < count, "invalid device ordinal ", index, ": ", count,
+              " tpu device(s) are available");
   return index;
 }
 

@@ -88,7 +88,7 @@ def _named(wanted: str) -> tuple[tuple[tuple[str, str], ...], str]:
             return (("custom", str(path.resolve())),), ""
         return (), (
             f"TORCH_PJRT_PLUGIN={wanted}: there is no such file. "
-            "Set it to the path of a PJRT plugin library, or to cpu, tpu or cuda."
+            "Fix: set it to the path of a PJRT plugin library, or to cpu, tpu or cuda."
         )
     name = wanted.lower()
     if name in _INSTALL:
@@ -104,7 +104,7 @@ def _named(wanted: str) -> tuple[tuple[tuple[str, str], ...], str]:
             return ((kind, path),), ""
     return (), (
         f"TORCH_PJRT_PLUGIN={wanted} is neither a file nor a known plugin. "
-        "Set it to cpu, tpu, cuda, or the path of a PJRT plugin library."
+        "Fix: set it to cpu, tpu, cuda, or the path of a PJRT plugin library."
     )
 
 

@@ -12,7 +12,7 @@ pub enum Error {
     NoPlugin(String),
     #[error("{plugin}: {source}")]
     Client { plugin: String, source: Arc<pjrt::Error> },
-    #[error("device index {index} is out of range: {count} tpu device(s) are available")]
+    #[error("invalid device ordinal {index}: {count} tpu device(s) are available")]
     DeviceIndex { index: i32, count: usize },
     #[error("{op}: not implemented on tpu: {reason}")]
     NotImplemented { op: String, reason: String },
@@ -67,7 +67,7 @@ impl Error {
         match self {
             Error::NotImplemented { .. } => Kind::NotImplemented,
             Error::Index { .. } => Kind::Index,
-            Error::Value(_) | Error::DeviceIndex { .. } => Kind::Value,
+            Error::Value(_) => Kind::Value,
             Error::Type(_) => Kind::Type,
             Error::OutOfMemory { .. } => Kind::OutOfMemory,
             Error::Interrupted => Kind::Python,

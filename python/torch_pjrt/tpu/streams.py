@@ -45,35 +45,30 @@ class Stream(torch.Stream):
         return f"torch.tpu.Stream(device={self.device}, stream_id={self.stream_id})"
 
 
-class Event(torch.Event):
-    """A mark in a stream, to wait for or to measure time between.
-
-    enable_timing: keep the time, for `elapsed_time`. blocking: accepted, waiting never spins.
-    interprocess: NotImplementedError, PJRT has no events between processes.
+class _EventType(type):
+    """Makes `Event(...)` a plain `torch.Event` of the device: PyTorch takes no subclass as the other event of
+    `elapsed_time`.
     """
 
-    def __new__(
+    def __call__(
         cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> Event:
-        """An event that has not been recorded yet."""
+    ) -> torch.Event:
         if interprocess:
             raise NotImplementedError(
                 "torch.tpu.Event(interprocess=True) is not implemented: PJRT events are of one process"
             )
-        return super().__new__(
-            cls, device=torch.device("tpu"), enable_timing=enable_timing, blocking=blocking
-        )
+        return torch.Event(device=torch.device("tpu"), enable_timing=enable_timing, blocking=blocking)
 
-    def record(self, stream: torch.Stream | None = None) -> None:
-        """Record in `stream`, the current one by default."""
-        super().record(current_stream() if stream is None else stream)
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "tpu"
 
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make work submitted to `stream` (the current one by default) from now on wait for this event."""
-        super().wait(current_stream() if stream is None else stream)
 
-    def __repr__(self) -> str:
-        return f"torch.tpu.Event(device={self.device}, event_id={self.event_id})"
+class Event(metaclass=_EventType):
+    """A mark in a stream, to wait for or to measure time between; not recorded yet.
+
+    enable_timing: keep the time, for `elapsed_time`. blocking: accepted, waiting never spins.
+    interprocess: NotImplementedError, PJRT has no events between processes.
+    """
 
 
 def _stream(device: int, stream_id: int) -> Stream:
