@@ -21,7 +21,7 @@ COUNTER := $(TARGET)/release/libpjrt_count.so
 # Looked up when a recipe runs: the packages may have been installed a moment before.
 SITE = $(abspath $(wildcard $(VENV)/lib/python3*/site-packages))
 
-.PHONY: help venv build demo test test-rust test-python bench conformance wheel lint docs clean FORCE
+.PHONY: help venv build demo test test-rust test-python ahead-of-time bench conformance wheel lint docs clean FORCE
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -66,6 +66,9 @@ test-rust: venv ## Run the Rust tests
 test-python: build $(COUNTER) ## Run the Python tests
 	@echo "==> Python tests"
 	@TORCH_PJRT_COUNTER=$(abspath $(COUNTER)) $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+ahead-of-time: build ## Compile the flagship operators and a whole language model for TPUs that are not here
+	@$(BIN)/python tools/ahead_of_time.py $(PYTEST_ARGS)
 
 bench: build ## Measure what one operator costs, against the CPU
 	@$(BIN)/python benches/dispatch.py

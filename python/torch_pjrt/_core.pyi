@@ -201,7 +201,7 @@ def compile_for_topology(text: str, topology: str, libtpu_path: str) -> dict[str
     """Compile StableHLO text ahead of time for a TPU topology such as "v5e:2x2"; no TPU and no client needed.
     {"peak_memory": int, "argument_bytes": int, "output_bytes": int, "temp_bytes": int, "code_bytes": int (bytes per device),
     "flops": float | None, "compile_seconds": float, "devices": int, "instructions": list}. Each instruction of the optimised
-    module is (computation, name, opcode, shape with its layout as HLO text, operand names, called computations, is the root).
+    module is (computation, name, opcode, shape with its layout as HLO text, operand names, dimensions, called computations).
     RuntimeError with the compiler's text; torch.OutOfMemoryError when the program does not fit in the device."""
 
 def record_programs(recording: bool) -> list[tuple[str, str]]:

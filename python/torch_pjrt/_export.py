@@ -4,6 +4,7 @@ here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
-from . import _core, _decompose, _dispatch_state, _plugins, _recorder
+from . import _core, _decompose, _dispatch_state, _hardware, _plugins, _recorder
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ def trace_program(
     """Record `fn(*args, **kwargs)` as one graph, without running it on data.
 
     Tensors may be on any device, the meta device included; only their form counts, except that small CPU
-    tensors which the function holds itself become constants. An FX graph module is a function too. Control
-    flow that depends on a tensor's value raises NotImplementedError.
+    tensors which the function holds itself become constants, parameters apart. An FX graph module is a
+    function too. Control flow that depends on a tensor's value raises NotImplementedError.
     """
     captured: list[torch.Tensor] = []
     recorder = _recorder.Recorder(_decompose.native_operators() if native is None else native, captured)
@@ -81,11 +82,15 @@ def compile_for_topology(text: str, topology: str = "v5e:2x2") -> dict[str, Any]
     """Compile StableHLO text for a TPU topology with libtpu; no TPU is needed.
 
     topology: "v5e:2x2", "v6e:2x2", "v5p:2x2x1" ... Result: "peak_memory", "argument_bytes", "output_bytes",
-    "temp_bytes", "code_bytes" (bytes per device), "flops", "compile_seconds", "devices", "instructions" (those
-    of the optimised module; see `_core.pyi`).
+    "temp_bytes", "code_bytes" (bytes per device), "flops", "compile_seconds", "devices", "instructions" (of
+    the optimised module; see `_core.pyi`).
     RuntimeError with the compiler's text; torch.OutOfMemoryError when the program does not fit into a chip.
     """
     library = _plugins.tpu_library()
+    if library is not None and not _hardware.tpu_chips():
+        # Else libtpu asks a metadata server for minutes, and refuses to be loaded by two processes.
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+        os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     if library is None:
         raise RuntimeError("libtpu is not installed. Fix: pip install 'torch-pjrt[tpu]'")
     return _core.compile_for_topology(text, topology, library)

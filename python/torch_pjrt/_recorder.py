@@ -169,7 +169,9 @@ class Recorder(TorchDispatchMode):
         stand_in = self._stand_ins.get(id(tensor))
         if stand_in is None:
             if self.captured is not None and (
-                tensor.device.type != "cpu" or tensor.numel() > _LARGEST_CONSTANT
+                tensor.device.type != "cpu"
+                or tensor.numel() > _LARGEST_CONSTANT
+                or isinstance(tensor, torch.nn.Parameter)
             ):
                 return self._capture(tensor)
             if tensor.device.type != "cpu":

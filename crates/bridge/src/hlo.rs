@@ -14,9 +14,10 @@ pub struct Instruction {
     /// With its layout, as HLO text writes it: `f32[8,128]{1,0:T(8,128)S(1)}`.
     pub shape: String,
     pub operands: Vec<String>,
+    /// Of a transpose: its permutation; of a reduction or broadcast: the dimensions.
+    pub dimensions: Vec<i64>,
     /// Computations that it calls: a fusion's, a loop's.
     pub calls: Vec<String>,
-    pub is_root: bool,
 }
 
 /// Every instruction of a module, computation by computation.
@@ -34,7 +35,7 @@ pub fn instructions(code: &[u8]) -> Result<Vec<Instruction>, prost::DecodeError>
                 shape: instruction.shape.as_ref().map(shape_text).unwrap_or_default(),
                 operands: named(&instruction.operands, &names),
                 calls: named(&instruction.called_computations, &computation_names),
-                is_root: instruction.id == computation.root,
+                dimensions: instruction.dimensions,
                 name: instruction.name,
                 opcode: instruction.opcode,
             });
@@ -122,8 +123,6 @@ mod proto {
         pub instructions: Vec<Instruction>,
         #[prost(int64, tag = "5")]
         pub id: i64,
-        #[prost(int64, tag = "6")]
-        pub root: i64,
     }
 
     #[derive(Clone, PartialEq, prost::Message)]
@@ -134,6 +133,8 @@ mod proto {
         pub opcode: String,
         #[prost(message, optional, tag = "3")]
         pub shape: Option<Shape>,
+        #[prost(int64, repeated, tag = "14")]
+        pub dimensions: Vec<i64>,
         #[prost(int64, tag = "35")]
         pub id: i64,
         #[prost(int64, repeated, tag = "36")]

@@ -86,7 +86,7 @@ pub fn compile_for_topology<'py>(
     let instructions = hlo::instructions(&optimized.code)
         .map_err(|error| PyRuntimeError::new_err(format!("the optimised module is unreadable: {error}")))?
         .into_iter()
-        .map(|i| (i.computation, i.name, i.opcode, i.shape, i.operands, i.calls, i.is_root))
+        .map(|i| (i.computation, i.name, i.opcode, i.shape, i.operands, i.dimensions, i.calls))
         .collect::<Vec<_>>();
     result.set_item("instructions", instructions)?;
     result.set_item("compile_seconds", started.elapsed().as_secs_f64())?;

@@ -1,0 +1,115 @@
+"""What a TPU compiler makes of our programs, without a TPU: libtpu compiles them for `v5e:2x2` and `v6e:2x2`.
+
+`make ahead-of-time` runs this file alone and reports.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+from flagship_operators import FLAGSHIPS, HLO
+
+V5E, V6E = "v5e:2x2", "v6e:2x2"
+
+
+@pytest.fixture(scope="module")
+def libtpu() -> str:
+    from torch_pjrt import _plugins
+
+    library = _plugins.tpu_library()
+    assert library, "libtpu is not installed: pip install 'torch-pjrt[tpu]'"
+    return library
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "f32"])
+@pytest.mark.parametrize("name", FLAGSHIPS)
+def test_flagship_operator_moves_no_data(
+    tpu, libtpu, name: str, dtype: torch.dtype, record_property: Callable[[str, object], None]
+) -> None:
+    from tpu_programs import instructions, movements, run_recorded
+
+    flagship = FLAGSHIPS[name]
+    torch.manual_seed(0)
+    operands = flagship.prepare(dtype)
+    # Copies that a caller makes once are not the operator: the operands are on the device before it.
+    on_device = [operand.to("tpu") for operand in operands]
+    got, programs = run_recorded(lambda: flagship.run(*on_device))
+    want = flagship.run(*operands)
+    torch.testing.assert_close(got.cpu(), want, **_tolerance(dtype))
+    assert got.stride() == want.stride()
+    assert tuple(program.operator for program in programs) == flagship.operators
+
+    bare = movements(instructions(flagship.bare(HLO[dtype]), V5E)) if flagship.bare else []
+    allowed = Counter(bare)
+    record_property("programs", len(programs))
+    for program in programs:
+        found = Counter(movements(instructions(program.text, V5E)))
+        surplus = dict(found - allowed)
+        assert not surplus, f"{surplus} in the program of {program.operator}:\n{program.text}"
+
+
+def _tolerance(dtype: torch.dtype) -> dict[str, float]:
+    # bf16 sums are rounded once, in another order than the CPU's.
+    return {"rtol": 1e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-4}
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> tuple:
+    import smollm2
+
+    return smollm2.load()
+
+
+# f32 and bf16 weights of one model: the second is rounded from the first.
+@pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+def steps(request, smollm2) -> dict[str, tuple]:
+    """The step of a prompt and the step after it: the function and its arguments."""
+    from smollm2 import PROMPT, Step
+
+    tokenizer, model = smollm2
+    step = Step(model.to(request.param))
+    chat = [{"role": "user", "content": PROMPT}]
+    ids = tokenizer.apply_chat_template(
+        chat, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+    )["input_ids"]
+    prefill = (ids, torch.tensor(0), step.empty_cache(), step.empty_cache())
+    logits, keys, values = step(*prefill)
+    decode = (logits[:, -1].argmax(-1, keepdim=True), torch.tensor(ids.shape[1]), keys, values)
+    return {"prefill": (step, prefill), "decode": (step, decode)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["prefill", "decode"])
+def test_whole_language_model_compiles_and_is_right(
+    libtpu, steps: dict[str, tuple], which: str, record_property: Callable[[str, object], None]
+) -> None:
+    import pjrt_runner
+    from torch.utils._pytree import tree_leaves
+    from torch_pjrt import _core, compile_for_topology
+    from torch_pjrt._export import trace_program
+
+    step, arguments = steps[which]
+    program = trace_program(step, arguments)
+    assert sum(p.numel() for p in program.captured) >= 134_000_000
+    text = _core.lower_to_text(program.graph)["text"]
+
+    record_property("programs", 2)
+    for topology in (V5E, V6E):
+        compiled = compile_for_topology(text, topology)
+        # Everything is there: the weights are arguments, and a token costs at least twice its parameters.
+        assert compiled["argument_bytes"] > 134_000_000 * step.model.dtype.itemsize
+        assert compiled["flops"] > 2 * 134_000_000
+
+    want = tree_leaves(step(*arguments))
+    got = pjrt_runner.run(text, tree_leaves(arguments) + program.captured, want)
+    assert got[0].argmax() == want[0].argmax()
+    for ours, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, theirs, **_model_tolerance(step.model.dtype))
+
+
+def _model_tolerance(dtype: torch.dtype) -> dict[str, float]:
+    # Thirty layers of bf16 rounding, in another order than the CPU's.
+    return {"rtol": 5e-2, "atol": 0.5} if dtype == torch.bfloat16 else {"rtol": 1e-3, "atol": 2e-3}
