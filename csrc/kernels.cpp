@@ -4,9 +4,11 @@
 #include <ATen/Functions.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/NativeFunctions.h>
+#include <ATen/SDPBackend.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/native/transformers/attention.h>
 
 #include "core.h"
 
@@ -168,9 +170,19 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const 
   return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
 }
 
-int64_t fused_sdp_choice(const Tensor&, const Tensor&, const Tensor&, const Opt<Tensor>&, double, bool, Opt<double>,
-                         bool) {
-  return 0;  // sdp::SDPBackend::math
+// Flash attention where the core's attention applies (crates/ops/src/attention.rs), as on the CPU; else math.
+int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Opt<Tensor>& mask,
+                         double dropout, bool, Opt<double>, bool grouped) {
+  const auto& q = query.sizes();
+  const auto& k = key.sizes();
+  const bool fits = at::globalContext().userEnabledFlashSDP() && dropout == 0.0 && query.dim() == 4 &&
+                    key.dim() == 4 && k == value.sizes() && q[0] == k[0] && q[3] == k[3] && query.numel() != 0 &&
+                    key.numel() != 0 && (q[1] == k[1] || (grouped && q[1] % k[1] == 0)) &&
+                    at::isFloatingType(query.scalar_type()) && key.scalar_type() == query.scalar_type() &&
+                    value.scalar_type() == query.scalar_type() &&
+                    // The gradient of a mask is none of its results.
+                    !(mask && mask->requires_grad() && at::GradMode::is_enabled());
+  return static_cast<int64_t>(fits ? at::SDPBackend::flash_attention : at::SDPBackend::math);
 }
 
 }  // namespace
@@ -198,6 +210,7 @@ void register_kernels() {
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   m.impl("native_batch_norm", TORCH_FN(native_batch_norm));
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&fused_sdp_choice);
   // copy_ falls through these keys but _copy_from does not: resolving a conjugate would clone, copy, and resolve again
   // without end.
   for (const auto key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor})
