@@ -65,7 +65,8 @@ test-rust: venv ## Run the Rust tests
 
 test-python: build $(COUNTER) ## Run the Python tests
 	@echo "==> Python tests"
-	@TORCH_PJRT_COUNTER=$(abspath $(COUNTER)) $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@export TORCH_PJRT_COUNTER=$(abspath $(COUNTER)) TORCH_PJRT_CACHE_DIR="$${TORCH_PJRT_CACHE_DIR:-$(CURDIR)/target/test-cache}"; \
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 ahead-of-time: build ## Compile the flagship operators and a whole language model for TPUs that are not here
 	@$(BIN)/python tools/ahead_of_time.py $(PYTEST_ARGS)
