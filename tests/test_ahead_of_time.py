@@ -56,6 +56,29 @@ def _tolerance(dtype: torch.dtype) -> dict[str, float]:
     return {"rtol": 1e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-4}
 
 
+_FLAT_ROW_SUM = """
+func.func public @main(%x: tensor<524288xf32>) -> tensor<512xf32> {
+  %0 = stablehlo.reshape %x : (tensor<524288xf32>) -> tensor<512x1024xf32>
+  %1 = stablehlo.constant dense<0.0> : tensor<f32>
+  %2 = stablehlo.reduce(%0 init: %1) applies stablehlo.add across dimensions = [1] :
+    (tensor<512x1024xf32>, tensor<f32>) -> tensor<512xf32>
+  return %2 : tensor<512xf32>
+}"""
+
+
+def test_the_rule_sees_what_moves(libtpu) -> None:
+    """A flat buffer read as a matrix, and a transposed copy."""
+    from tpu_programs import instructions, movements
+
+    assert movements(instructions(_FLAT_ROW_SUM, V5E)) == ["reshape f32[524288]{0} -> f32[512,1024]{1,0}"]
+    transposed = """
+    func.func public @main(%x: tensor<512x256xf32>) -> tensor<256x512xf32> {
+      %0 = stablehlo.transpose %x, dims = [1, 0] : (tensor<512x256xf32>) -> tensor<256x512xf32>
+      return %0 : tensor<256x512xf32>
+    }"""
+    assert len(movements(instructions(transposed, V5E))) == 1
+
+
 @pytest.fixture(scope="module")
 def smollm2() -> tuple:
     import smollm2
