@@ -209,7 +209,7 @@ void run(const Operator& op, Stack& stack) {
   const auto arguments = torch::jit::last(stack, op.arguments.size());
   Outputs outputs;
   {
-    Call call(op, arguments);
+    const Call call(op, arguments);
     TpuPlanInfo info{};
     const int32_t status = core->plan(&call.c, &info);
     const bool miss = status == TPU_MISS;
@@ -219,12 +219,11 @@ void run(const Operator& op, Stack& stack) {
       check(status);
     }
     if (C10_UNLIKELY(info.host_fallback)) return host_fallback(op, stack);
-    std::optional<Call> resized;
     if (C10_UNLIKELY(info.nresized != 0)) {
       resize_outs(info, arguments, !miss);  // on a miss, Meta has warned
-      resized.emplace(op, arguments);
+      return run(op, stack);
     }
-    (info.dynamic ? execute_dynamic : execute)(resized ? resized->c : call.c, info, outputs);
+    (info.dynamic ? execute_dynamic : execute)(call.c, info, outputs);
   }
   push_results(op, outputs, stack);
 }

@@ -170,6 +170,11 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const 
   return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
 }
 
+// PyTorch's own kernel for every device writes through the host address.
+Tensor& range_out(const at::Scalar& start, const at::Scalar& end, Tensor& out) {
+  return at::range_out(out, start, end, 1);
+}
+
 // Flash attention where the core's attention applies (crates/ops/src/attention.rs), as on the CPU; else math.
 int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Opt<Tensor>& mask,
                          double dropout, bool, Opt<double>, bool grouped) {
@@ -209,6 +214,7 @@ void register_kernels() {
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   m.impl("native_batch_norm", TORCH_FN(native_batch_norm));
+  m.impl("range.out_", TORCH_FN(range_out));
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
   at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&fused_sdp_choice);
   // copy_ falls through these keys but _copy_from does not: resolving a conjugate would clone, copy, and resolve again

@@ -89,7 +89,9 @@ struct TpuPlanInfo {
   void* plan;                 // core's handle, borrowed: valid until the thread's next tpu plan call
   uint32_t nouts;             // fresh outputs, flattened
   const TpuMeta* outs;
-  uint32_t nresized;          // out= arguments whose sizes must become these before execute
+  // Not 0: out= arguments that must take these sizes first. The shim resizes them and plans the call again; nothing
+  // else of this plan is used.
+  uint32_t nresized;
   const uint32_t* resized_slots;
   const TpuMeta* resized;
   // 1: run on the host (at::native::cpu_fallback) after the policy check has passed in the core; nothing else is set
@@ -159,7 +161,7 @@ struct TpuCoreApi {
                      uint64_t mutated_args, uint32_t* op);
   int32_t (*plan)(const TpuCall*, TpuPlanInfo*);
   int32_t (*build)(const TpuCall*, const TpuMetaResult*, TpuPlanInfo*);
-  // outs: fresh outputs, allocated by the shim. Resized arguments in call->args must already show their new metadata.
+  // outs: fresh outputs, allocated by the shim.
   int32_t (*execute)(const TpuCall*, const TpuPlanInfo*, const TpuTensor* outs, uint32_t nouts);
   // For plans with `dynamic`: runs, waits for the sizes, and fills info->nouts outputs. May be NULL while unused.
   int32_t (*execute_dynamic)(const TpuCall*, const TpuPlanInfo*, TpuDynamicOut* outs);
