@@ -75,6 +75,13 @@ void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
   storage->set_nbytes(nbytes);
 }
 
+void adopt_address(c10::StorageImpl* storage) {
+  const auto& data = storage->_mutable_data_ptr_no_checks();
+  void* handle = data.get_context() ? nullptr : core->storage_at(data.get());
+  TORCH_CHECK_NOT_IMPLEMENTED(handle, "tpu: a tensor was made from an address that is not the start of a storage");
+  storage->set_data_ptr_noswap({data.get(), handle, core->storage_free, storage->device()});
+}
+
 at::Tensor wrap_storage(c10::DataPtr data, size_t nbytes, at::IntArrayRef sizes, at::IntArrayRef strides,
                         at::ScalarType dtype) {
   auto storage = c10::make_intrusive<c10::StorageImpl>(

@@ -39,6 +39,10 @@ at::Tensor new_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scalar
 // Contiguous when `strides` is null; grows the storage, as resize_ does.
 void resize_tensor(at::TensorImpl* self, at::IntArrayRef sizes, const at::IntArrayRef* strides);
 
+// Makes a storage around a bare device address (at::from_blob, as torch.save's old format has it) an owner of the
+// storage that the address belongs to.
+void adopt_address(c10::StorageImpl* storage);
+
 // Borrows the tensor's sizes and strides.
 inline TpuTensor describe(const at::Tensor& tensor) {
   auto* impl = tensor.unsafeGetTensorImpl();
@@ -48,6 +52,9 @@ inline TpuTensor describe(const at::Tensor& tensor) {
   const auto keys = impl->key_set();
   const auto& data = impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   const bool ours = device.type() == kTpu;
+  if (C10_UNLIKELY(ours && data.get_deleter() != core->storage_free && data.get())) {
+    adopt_address(impl->unsafe_storage().unsafeGetStorageImpl());
+  }
   TpuTensor out;
   out.storage = ours ? data.get_context() : nullptr;
   out.host =

@@ -1,11 +1,15 @@
 // The boxed kernel: arguments to C structs, plan, outputs, execution, results.
 #include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Generator.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/native/IndexingUtils.h>
 #include <ATen/native/Resize.h>
 #include <c10/util/flat_hash_map.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 
+#include <algorithm>
+#include <tuple>
 #include <unordered_map>
 
 #include "operators.h"
@@ -105,20 +109,25 @@ class Call {
   c10::SmallVector<std::unique_ptr<char[]>, 1> overflow_;
 };
 
-// The indices of a device tensor may be host tensors; plans only know indices on the device.
-void move_host_indices(const Operator& op, Stack& stack) {
+// Indices as ATen's kernels want them: masks become positions, and host tensors move to the device.
+void expand_indices(const Operator& op, Stack& stack) {
   const auto& self = torch::jit::peek(stack, 0, op.arguments.size());
   for (size_t i = 0; i < op.arguments.size(); ++i) {
     auto& argument = torch::jit::peek(stack, i, op.arguments.size());
     if (!op.arguments[i].is_index_list || !argument.isOptionalTensorList() || !self.isTensor()) continue;
-    c10::List<std::optional<Tensor>> indices;
-    bool moved = false;
-    for (const std::optional<Tensor> index : argument.toOptionalTensorList()) {
-      const bool move = index && index->defined() && index->device().is_cpu();
-      indices.push_back(move ? index->to(self.toTensor().device()) : index);
-      moved = moved || move;
+    const auto indices = argument.toOptionalTensorList();
+    bool plain = true;
+    for (const std::optional<Tensor> index : indices) {
+      plain = plain &&
+              !(index && index->defined() &&
+                (index->device().is_cpu() || index->scalar_type() == at::kBool || index->scalar_type() == at::kByte));
     }
-    if (moved) argument = std::move(indices);
+    if (plain) continue;
+    c10::List<std::optional<Tensor>> expanded;
+    for (auto& index : at::native::expandTensors(self.toTensor(), indices, /*ensure_same_device=*/true)) {
+      expanded.push_back(index.defined() ? std::optional(std::move(index)) : std::nullopt);
+    }
+    argument = std::move(expanded);
   }
 }
 
@@ -203,9 +212,50 @@ void stop_at_out(const Operator& op, Stack& stack) {
   push_results(op, none, stack);
 }
 
+// Whether a written list shares memory with what stands at another position of the call's lists: one program for the
+// whole list would not see what earlier positions wrote.
+bool positions_overlap(c10::ArrayRef<IValue> arguments, const Operator& op) {
+  struct Span {
+    const void* storage;
+    int64_t begin, end;
+    size_t position;
+    bool written;
+  };
+  c10::SmallVector<Span, 32> spans;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    size_t position = arguments[i].isList() ? 0 : SIZE_MAX;
+    for_each_tensor(arguments[i], [&](const Tensor& tensor) {
+      const auto begin = tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
+      const auto bytes = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize());
+      spans.push_back({tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl(), begin,
+                       begin + static_cast<int64_t>(bytes), position, op.arguments[i].mutated});
+      position += arguments[i].isList();
+    });
+  }
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return std::tie(a.storage, a.begin) < std::tie(b.storage, b.begin); });
+  // A group of spans that hang together.
+  bool written = false, mixed = false;
+  for (size_t i = 0, first = 0; i < spans.size(); ++i) {
+    const bool joins = i != 0 && spans[i].storage == spans[first].storage && spans[i].begin < spans[first].end;
+    if (joins) {
+      spans[first].end = std::max(spans[first].end, spans[i].end);
+    } else {
+      first = i, written = mixed = false;
+    }
+    written = written || spans[i].written;
+    mixed = mixed || spans[i].position != spans[first].position;
+    if (written && mixed) return true;
+  }
+  return false;
+}
+
 void run(const Operator& op, Stack& stack) {
   if (C10_UNLIKELY(shape_only != nullptr)) return stop_at_out(op, stack);
-  if (C10_UNLIKELY(op.has_index_list)) move_host_indices(op, stack);
+  if (C10_UNLIKELY(op.writes_lists) && positions_overlap(torch::jit::last(stack, op.arguments.size()), op)) {
+    return op.handle.redispatchBoxed(c10::DispatchKeySet(kUnusedKey), &stack);
+  }
+  if (C10_UNLIKELY(op.has_index_list)) expand_indices(op, stack);
   const auto arguments = torch::jit::last(stack, op.arguments.size());
   Outputs outputs;
   {

@@ -79,6 +79,13 @@ Tensor& set_empty_(Tensor& self) {
   return set_view_(self, std::move(none), 0, {0}, {});
 }
 
+// What Module.to asks before it moves parameters in place, keeping ties and optimizers. PyTorch's own answer knows only
+// the backends it ships.
+bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
+  const auto dense = [](const Tensor& t) { return t.key_set().has_any(c10::DispatchKeySet(c10::DispatchKey::Dense)); };
+  return dense(self) && dense(from);
+}
+
 void record_stream(Tensor& self, c10::Stream stream) {
   core->record_stream(self.storage().data_ptr().get_context(), stream.id());
 }
@@ -209,6 +216,7 @@ void register_kernels() {
   m.impl("set_.source_Tensor", TORCH_FN(set_tensor_));
   m.impl("set_.source_Storage", TORCH_FN(set_storage_));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_view_));
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   m.impl("record_stream", TORCH_FN(record_stream));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));

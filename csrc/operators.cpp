@@ -107,9 +107,11 @@ Operator::Operator(const c10::OperatorHandle& operator_handle)
     const auto described = describe_argument(argument);
     mutated |= uint64_t{described.mutated} << arguments.size();
     has_index_list = has_index_list || described.is_index_list;
+    writes_lists = writes_lists || (described.mutated && described.kind == Argument::kValueList);
     arguments.push_back(described);
   }
   mutates = mutated != 0;
+  writes_lists = writes_lists && handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
   size_t lists = 0;
   for (const auto& value : schema.returns()) {
     returns.push_back(describe_return(schema, value));

@@ -8,6 +8,9 @@
 
 namespace tpu {
 
+// No backend uses it: its table holds the kernels that serve every backend.
+constexpr auto kUnusedKey = c10::DispatchKey::IPU;
+
 struct Argument {
   enum Kind : uint8_t { kPlain, kIntList, kDoubleList, kBoolList, kValueList } kind = kPlain;
   bool is_scalar = false, mutated = false, is_out = false;
@@ -28,6 +31,7 @@ struct Operator {
   c10::SmallVector<Return, 4> returns;
   uint32_t id = 0, single_outputs = 0;  // single_outputs: returns that take exactly one fresh output
   bool mutates = false, has_index_list = false;
+  bool writes_lists = false;  // and PyTorch can do it position by position
 };
 
 // Made on first use, never freed. Thread safe.

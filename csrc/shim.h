@@ -170,6 +170,8 @@ struct TpuCoreApi {
   // Returns status; *storage is the handle (never NULL on TPU_OK), *address its reserved address (NULL for 0 bytes).
   int32_t (*storage_new)(size_t nbytes, int32_t device, void** storage, void** address);
   void (*storage_free)(void* storage);
+  // Another handle of the live storage that starts at this address; NULL when there is none.
+  void* (*storage_at)(const void* address);
   // A new storage of `nbytes` that keeps the common prefix of `old`'s bytes (untyped_storage().resize_).
   int32_t (*storage_resized)(void* old, size_t nbytes, void** storage, void** address);
   // Raw copy between two reserved addresses (not handles: Allocator::copy_data knows no more). NULL while unused.

@@ -168,6 +168,7 @@ pub struct CoreApi {
 
     pub storage_new: unsafe extern "C" fn(usize, i32, *mut *mut c_void, *mut *mut c_void) -> i32,
     pub storage_free: unsafe extern "C" fn(*mut c_void),
+    pub storage_at: unsafe extern "C" fn(*const c_void) -> *mut c_void,
     pub storage_resized: unsafe extern "C" fn(*mut c_void, usize, *mut *mut c_void, *mut *mut c_void) -> i32,
     pub storage_copy: Option<unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> i32>,
 

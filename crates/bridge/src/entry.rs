@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use runtime::plan::{MetaResult, Plan};
 use runtime::storage::Storage;
@@ -27,6 +27,8 @@ struct Current {
     outs: Vec<abi::Meta>,
     resized: Vec<abi::Meta>,
     resized_slots: Vec<u32>,
+    /// Metadata of the last output of data-dependent size.
+    dynamic: Option<ops::TensorMeta>,
 }
 
 unsafe extern "C" fn last_error() -> *const c_char {
@@ -48,13 +50,17 @@ pub fn fail(error: &Error) -> i32 {
     }
 }
 
+/// Whether the next plan that is built panics: there is no other way to test what a defect of ours does to the process.
+pub static PANICS: AtomicBool = AtomicBool::new(false);
+
 /// Runs `body`; errors and panics become a status.
 pub fn guarded(body: impl FnOnce() -> Result<i32>) -> i32 {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(status)) => status,
-        Ok(Err(error)) => fail(&error),
-        Err(panic) => fail(&Error::Internal(panic_message(&*panic))),
-    }
+    without_panic(body).unwrap_or_else(|error| fail(&error))
+}
+
+/// Runs `body`; a panic becomes an error.
+pub fn without_panic<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| Err(Error::Internal(panic_message(&*panic))))
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
@@ -133,6 +139,7 @@ unsafe extern "C" fn build(
     info: *mut abi::PlanInfo,
 ) -> i32 {
     guarded(|| {
+        assert!(!PANICS.swap(false, Relaxed), "a test asked for this panic");
         runtime::stats::count(&runtime::stats::STATS.meta_runs);
         // SAFETY: the shim's structs are valid until this returns.
         let (call, args, metas) = unsafe { (&*call, convert::args(&*call)?, meta_result(&*metas)?) };
@@ -168,7 +175,9 @@ fn describe(plan: Arc<Plan>, info: &mut abi::PlanInfo) {
     CURRENT.with_borrow_mut(|current| {
         let recorded = &plan.recorded;
         current.outs.clear();
-        current.outs.extend(recorded.outputs.iter().map(|meta| convert::meta(meta.as_ref())));
+        // Of a bounded plan's outputs only the first is a result; the other counts its rows.
+        let results = if recorded.bounded { 1 } else { recorded.outputs.len() };
+        current.outs.extend(recorded.outputs.iter().take(results).map(|meta| convert::meta(meta.as_ref())));
         current.resized.clear();
         current.resized_slots.clear();
         for (slot, meta) in &recorded.resized {
@@ -183,7 +192,7 @@ fn describe(plan: Arc<Plan>, info: &mut abi::PlanInfo) {
             resized_slots: current.resized_slots.as_ptr(),
             resized: current.resized.as_ptr(),
             host_fallback: u32::from(recorded.host_fallback),
-            dynamic: 0,
+            dynamic: u32::from(recorded.bounded),
         };
         // The metadata that `outs` and `resized` point into lives as long as the plan.
         current.plan = Some(plan);
@@ -209,6 +218,29 @@ unsafe extern "C" fn execute(
             .map(|out| (!out.storage.is_null()).then(|| unsafe { convert::storage(out.storage) }))
             .collect();
         done(dispatch::execute(&convert::call(call, &args), &plan, &fresh))
+    })
+}
+
+unsafe extern "C" fn execute_dynamic(
+    call: *const abi::Call,
+    _info: *const abi::PlanInfo,
+    outs: *mut abi::DynamicOut,
+) -> i32 {
+    guarded(|| {
+        let plan = CURRENT
+            .with_borrow(|current| current.plan.clone())
+            .ok_or_else(|| Error::internal("execute without a plan"))?;
+        // SAFETY: the shim's call is valid until this returns.
+        let (call, args) = unsafe { (&*call, convert::args(&*call)?) };
+        let bounded = dispatch::execute_bounded(&convert::call(call, &args), &plan)?;
+        let (nbytes, address) = (bounded.storage.nbytes(), bounded.storage.address() as *mut c_void);
+        CURRENT.with_borrow_mut(|current| {
+            let meta = convert::meta(Some(current.dynamic.insert(bounded.meta)));
+            let storage = convert::into_handle(bounded.storage);
+            // SAFETY: the shim passes a place for each output, of which there is one.
+            unsafe { *outs = abi::DynamicOut { meta, storage, address, nbytes } };
+        });
+        Ok(status::OK)
     })
 }
 
@@ -409,6 +441,10 @@ unsafe extern "C" fn device_of_address(address: *const c_void) -> i32 {
     device::of_address(address as usize).map_or(-1, |index| index as i32)
 }
 
+unsafe extern "C" fn storage_at(address: *const c_void) -> *mut c_void {
+    device::storage_at(address as usize).map_or(std::ptr::null_mut(), convert::into_handle)
+}
+
 /// The table handed to the shim; lives as long as the process.
 pub fn core_api(register_hooks: bool) -> &'static abi::CoreApi {
     static TABLE: OnceLock<abi::CoreApi> = OnceLock::new();
@@ -424,9 +460,10 @@ const CORE_API: abi::CoreApi = abi::CoreApi {
     plan,
     build,
     execute,
-    execute_dynamic: None,
+    execute_dynamic: Some(execute_dynamic),
     storage_new,
     storage_free,
+    storage_at,
     storage_resized,
     storage_copy: None,
     copy_from_host,

@@ -45,9 +45,9 @@ fn out_of_memory(py: Python<'_>, message: String) -> PyErr {
     }
 }
 
-/// Runs without the GIL; errors become exceptions.
+/// Runs without the GIL; errors and panics become exceptions.
 fn detached<T: Send>(py: Python<'_>, body: impl FnOnce() -> runtime::Result<T> + Send) -> PyResult<T> {
-    py.detach(body).map_err(|error| to_python(py, &error))
+    py.detach(|| entry::without_panic(body)).map_err(|error| to_python(py, &error))
 }
 
 fn checked(index: i32) -> PyResult<i32> {
@@ -103,6 +103,12 @@ fn in_bad_fork() -> bool {
 #[pyfunction]
 fn after_fork_in_child() {
     device::after_fork_in_child();
+}
+
+/// For tests: the next plan that is built panics.
+#[pyfunction]
+fn _panic_at_next_build() {
+    entry::PANICS.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
 #[pyfunction]
@@ -412,6 +418,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         in_bad_fork,
         after_fork_in_child,
         shim::shim_version,
+        _panic_at_next_build,
         core_version,
         lowering_version,
         native_ops,

@@ -48,6 +48,7 @@ mod rng;
 mod scans;
 mod scatter;
 mod searching;
+mod selection;
 mod softmax;
 mod sorting;
 mod special;

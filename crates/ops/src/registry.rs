@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use crate::call::{Call, Outputs};
 use crate::error::LoweringError;
+use crate::graph::TensorMeta;
 
 pub type Lower = fn(&mut Call<'_>) -> Result<Outputs, LoweringError>;
 
@@ -27,6 +28,9 @@ pub struct OpDef {
     /// Positions of tensors that decide the memory format of the first output: it is channels-last when one of them is,
     /// where PyTorch's Meta kernel leaves that to the backend.
     pub channels_last: &'static [usize],
+    /// For operators whose result's first extent depends on values: the largest the result can be, from the tensor
+    /// arguments. The lowering gives the result at that size, valid rows first, and their number (0-d int64).
+    pub bounded: Option<fn(&[TensorMeta]) -> TensorMeta>,
     /// Register an explicit PrivateUse1 kernel; false for CompositeImplicit operators, which must keep decomposing.
     pub explicit: bool,
 }
@@ -40,6 +44,7 @@ impl OpDef {
             ones: &[],
             float_operands: &[],
             channels_last: &[],
+            bounded: None,
             explicit: true,
         }
     }
@@ -64,6 +69,11 @@ impl OpDef {
         self
     }
 
+    pub const fn bounded(mut self, bound: fn(&[TensorMeta]) -> TensorMeta) -> Self {
+        self.bounded = Some(bound);
+        self
+    }
+
     /// For operators that PyTorch composes by itself: used in graphs, no kernel of their own.
     pub const fn composite(mut self) -> Self {
         self.explicit = false;
@@ -74,6 +84,7 @@ impl OpDef {
 /// One entry per family file.
 const FAMILIES: &[&[OpDef]] = &[
     crate::activations::OPS,
+    crate::selection::OPS,
     crate::attention::OPS,
     crate::avg_pooling::OPS,
     crate::batch_norm::OPS,

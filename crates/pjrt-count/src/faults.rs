@@ -1,5 +1,6 @@
 //! Failures on demand: `execute:3` makes the third execution fail with RESOURCE_EXHAUSTED, `compile:1:INTERNAL` the
-//! first compilation with INTERNAL. Kinds are those of [`Kind::name`]; a code is a name or a number.
+//! first compilation with INTERNAL. Kinds are those of [`Kind::name`]; a code is a name or a number. `finish` lets the
+//! execution take place, so that its donated arguments are gone, before it fails.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -13,8 +14,7 @@ struct Fault {
     code: AtomicU32,
 }
 
-static FAULTS: [Fault; Kind::ALL.len()] =
-    [const { Fault { countdown: AtomicU64::new(0), code: AtomicU32::new(0) } }; Kind::ALL.len()];
+static FAULTS: [Fault; 8] = [const { Fault { countdown: AtomicU64::new(0), code: AtomicU32::new(0) } }; 8];
 
 pub(crate) fn arm(kind: Kind, nth: u64, code: Code) {
     let fault = &FAULTS[kind as usize];

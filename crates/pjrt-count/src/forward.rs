@@ -88,7 +88,7 @@ fn replace_slots(real: *const PJRT_Api, size: usize) -> *const PJRT_Api {
     ours.Client_Compile = Some(compile);
     ours.Compile = Some(compile_for_topology);
     ours.Executable_DeserializeAndLoad = Some(deserialize);
-    ours.LoadedExecutable_Execute = Some(execute);
+    ours.LoadedExecutable_Execute = Some(execute_then_fail);
     ours.Client_BufferFromHostBuffer = Some(upload);
     ours.Buffer_ToHostBuffer = Some(download);
     ours.Buffer_CopyToDevice = Some(copy_to_device);
@@ -127,6 +127,19 @@ forward! {
     upload: Upload, Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args);
     download: Download, Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args);
     copy_to_device: CopyToDevice, Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args);
+}
+
+/// The outputs of an execution that fails at its end are leaked.
+unsafe extern "C" fn execute_then_fail(args: *mut PJRT_LoadedExecutable_Execute_Args) -> *mut PJRT_Error {
+    // SAFETY: the caller's own call, passed on.
+    let error = unsafe { execute(args) };
+    match error.is_null().then(|| faults::strikes(Kind::Finish)).flatten() {
+        Some(code) => {
+            counters::count_injected();
+            errors::inject(code, "pjrt-count failed this execute at its end".to_owned())
+        }
+        None => error,
+    }
 }
 
 /// Where the report goes, and the process that writes it: a forked child inherits the exit handler.

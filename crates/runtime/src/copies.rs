@@ -9,6 +9,7 @@ use crate::device::{self, Device};
 use crate::dispatch;
 use crate::error::{Error, Result};
 use crate::layout::{self, Layout, memory_order};
+use crate::memory;
 use crate::operator::{self, OpId, Operator};
 use crate::origin::{Origin, current_site};
 use crate::plan::MetaResult;
@@ -66,7 +67,7 @@ pub fn from_host(dst: &Tensor, strides: &[i64], source: pjrt::HostSource) -> Res
 
 fn transfer_error(device: &Device, nbytes: usize, source: pjrt::Error) -> Error {
     if source.code() == Some(pjrt::Code::ResourceExhausted) {
-        return device.memory().out_of_memory(device, nbytes, "upload");
+        return device.memory().out_of_memory(device, &format!("upload {}", memory::readable(nbytes as u64)));
     }
     Error::Transfer(Arc::new(source))
 }
@@ -202,7 +203,7 @@ impl Source {
 
     pub fn error(&self, source: pjrt::Error) -> Error {
         let op = operator::get(self.origin.op);
-        let error = dispatch::execution_error(self.device, op, source);
+        let error = dispatch::execution_error(self.device, op, None, source);
         Error::Asynchronous { origin: self.origin, source: Arc::new(error) }
     }
 }

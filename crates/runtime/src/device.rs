@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::hooks;
 use crate::host_scalar;
 use crate::memory::Memory;
+use crate::storage::Storage;
 use crate::stream::Streams;
 use crate::wait;
 
@@ -171,6 +172,8 @@ fn start() -> Result<Runtime> {
     let devices = client
         .devices()
         .iter()
+        // Those that `count` has announced: a TPU host has more chips than the one that a process drives.
+        .take(config.num_devices.max(1))
         .enumerate()
         .map(|(index, device)| {
             let reported = device.memory_stats().ok().and_then(|stats| stats.bytes_limit);
@@ -228,6 +231,11 @@ pub fn exchange(index: i32) -> i32 {
 pub fn of_address(address: usize) -> Option<usize> {
     let runtime = RUNTIME.get()?;
     runtime.devices.iter().position(|device| device.memory.holds(address))
+}
+
+/// The live storage that starts at `address`.
+pub fn storage_at(address: usize) -> Option<Arc<Storage>> {
+    RUNTIME.get()?.devices.iter().find_map(|device| device.memory.storage_at(address))
 }
 
 impl Device {

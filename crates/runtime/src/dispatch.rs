@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
 use hashbrown::HashTable;
-use ops::Number;
+use ops::{DType, Dims, Number, TensorMeta};
 use parking_lot::RwLock;
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::fallback;
 use crate::hooks::{self, Traced};
 use crate::layout;
+use crate::memory;
 use crate::operator::Operator;
 use crate::origin::{Origin, current_site};
 use crate::plan::{MetaResult, Operand, Plan, Recorded, Sink};
@@ -140,14 +141,29 @@ fn from_disk(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
 
 /// Builds the plan of the call that [`plan`] has just missed.
 pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
-    let metas = &with_memory_format(call, metas.clone());
-    let signature = match PREPARED.take() {
-        Some(signature) => signature,
-        None => Signature::of(call)?,
-    };
+    let metas = &with_memory_format(call, bounded(call, metas.clone()));
+    // Taken anew: Meta kernels in Python may have run other operators on this thread.
+    let signature = Signature::of(call)?;
     let (signature, plan) = build_for(call, signature, metas)?;
     PREPARED.set(Some(signature));
     admitted(call.op, plan)
+}
+
+/// Gives operators whose result depends on values the metadata of its upper bound.
+fn bounded(call: &Call, mut metas: MetaResult) -> MetaResult {
+    let Some(bound) = call.op.lowering.and_then(|def| def.bounded) else { return metas };
+    let mut tensors = Vec::new();
+    crate::call::for_each_tensor(call.args, &mut |_, value| match value {
+        Value::Tensor(tensor) => tensors.push(tensor.meta()),
+        Value::Host(host) => {
+            tensors.push(TensorMeta { dtype: host.dtype, sizes: Dims::new(), strides: Dims::new() });
+        }
+        _ => {}
+    });
+    let count = TensorMeta { dtype: DType::Int64, sizes: Dims::new(), strides: Dims::new() };
+    metas.error = None;
+    metas.functional = vec![Some(bound(&tensors)), Some(count)];
+    metas
 }
 
 /// Applies the operator's rule for the memory format of its result.
@@ -302,6 +318,40 @@ pub fn execute(call: &Call, plan: &Arc<Plan>, fresh: &[Option<&Arc<Storage>>]) -
     run(call, plan, signature, fresh)
 }
 
+/// The result of a plan that is `bounded`.
+pub struct Bounded {
+    pub storage: Arc<Storage>,
+    pub meta: TensorMeta,
+}
+
+/// Runs a bounded plan, waits for the number of rows, and gives the result of that size.
+pub fn execute_bounded(call: &Call, plan: &Arc<Plan>) -> Result<Bounded> {
+    let device = device::get(call.device)?;
+    let [Some(meta), Some(count_meta)] = &plan.recorded.outputs[..] else {
+        return Err(Error::internal("a bounded plan gives a result and a count"));
+    };
+    let allocate = |meta: &TensorMeta| {
+        Storage::new(device, meta.sizes.iter().product::<i64>() as usize * meta.dtype.size())
+    };
+    let (storage, counter) = (allocate(meta)?, allocate(count_meta)?);
+    execute(call, plan, &[Some(&storage), Some(&counter)])?;
+    let count = crate::call::Tensor {
+        storage: &counter,
+        dtype: DType::Int64,
+        sizes: &[],
+        strides: &[],
+        offset: 0,
+        conj: false,
+        neg: false,
+    };
+    let mut bytes = [0; 8];
+    crate::copies::read_scalar(&count, &mut bytes)?;
+    let mut meta = meta.clone();
+    meta.sizes[0] = i64::from_le_bytes(bytes);
+    meta.strides = layout::row_major_strides(&meta.sizes);
+    Ok(Bounded { storage, meta })
+}
+
 fn execute_resized(call: &Call, plan: &Arc<Plan>, fresh: &[Option<&Arc<Storage>>]) -> Result<()> {
     let signature = Signature::of(call)?;
     if let Some(plan) = lookup(call, &signature) {
@@ -326,6 +376,11 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Stor
     let Some(executable) = &plan.executable else { return Ok(()) };
     let device = device::get(call.device)?;
     let recorded = &plan.recorded;
+    for (n, info) in &recorded.nonzero_hosts {
+        if matches!(signature.hosts[*n as usize], Number::Int(0) | Number::Bool(false)) {
+            return Err(crate::check::user_error(info.kind, info.message.clone()));
+        }
+    }
     device.memory().admit_temporaries(device, recorded.temporary_bytes as usize)?;
     let (seed, offset) = if recorded.rng_increment > 0 {
         let hooks = hooks::get().ok_or_else(|| Error::internal("no generator"))?;
@@ -360,7 +415,7 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Stor
     let (outputs, done) = match executable.execute(&args, &options) {
         Ok(executed) => executed,
         Err(source) => {
-            let error = execution_error(device, call.op, source);
+            let error = execution_error(device, call.op, Some(plan), source);
             for (_, contents) in &mut written {
                 if let Contents::Buffer(held) = &**contents
                     && held.buffer.is_deleted()
@@ -389,7 +444,7 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Stor
     drop(written);
     if let Some(done) = done {
         if is_debug() {
-            wait::event(&done)?.map_err(|source| execution_error(device, call.op, source))?;
+            wait::event(&done)?.map_err(|source| execution_error(device, call.op, Some(plan), source))?;
         }
         stream::submit(device, done, origin)?;
     }
@@ -452,14 +507,17 @@ fn base_buffer(class: u32, signature: &Signature, written: &Written) -> Result<A
     }
 }
 
-pub fn execution_error(device: &Device, op: &Operator, source: pjrt::Error) -> Error {
-    if source.code() == Some(pjrt::Code::ResourceExhausted) {
-        let Error::OutOfMemory { message } =
-            device.memory().out_of_memory(device, 0, "run a program that needs more")
-        else {
-            return Error::internal("out_of_memory makes another error");
-        };
-        return Error::OutOfMemory { message: format!("{}: {message} ({source})", op.name) };
+pub fn execution_error(device: &Device, op: &Operator, plan: Option<&Plan>, source: pjrt::Error) -> Error {
+    if source.code() != Some(pjrt::Code::ResourceExhausted) {
+        return Error::Execute { op: op.name.clone(), source: Arc::new(source) };
     }
-    Error::Execute { op: op.name.clone(), source: Arc::new(source) }
+    let needs = plan.map_or(String::new(), |plan| {
+        let results: usize = plan.layouts.iter().map(|&layout| layout::get(layout).bytes()).sum();
+        let bytes = results as u64 + plan.recorded.temporary_bytes;
+        format!(", which needs {} for results and temporaries", memory::readable(bytes))
+    });
+    match device.memory().out_of_memory(device, &format!("run {}{needs}", op.name)) {
+        Error::OutOfMemory { message } => Error::OutOfMemory { message: format!("{message} ({source})") },
+        other => other,
+    }
 }

@@ -10,7 +10,10 @@ pub enum Error {
     NoDevice(Arc<pjrt::discovery::DiscoveryError>),
     #[error("{0}")]
     NoPlugin(String),
-    #[error("{plugin}: {source}")]
+    #[error(
+        "the device `tpu` does not start with the plugin {plugin}: {source}. Fix: reinstall the plugin, or choose \
+         another with TORCH_PJRT_PLUGIN (cpu, tpu, cuda, or the path of a PJRT plugin library)"
+    )]
     Client { plugin: String, source: Arc<pjrt::Error> },
     #[error("invalid device ordinal {index}: {count} tpu device(s) are available")]
     DeviceIndex { index: i32, count: usize },

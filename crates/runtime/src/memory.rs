@@ -1,12 +1,14 @@
 //! Accounting of device memory: true statistics, a limit, and messages that help when it is exceeded.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::storage::Storage;
 
 #[derive(Default)]
 pub struct Memory {
@@ -22,7 +24,12 @@ pub struct Memory {
     /// 0: none.
     limit: AtomicU64,
     /// Live storages by address.
-    live: Mutex<BTreeMap<usize, usize>>,
+    live: Mutex<BTreeMap<usize, Live>>,
+}
+
+struct Live {
+    nbytes: usize,
+    storage: Weak<Storage>,
 }
 
 /// Bytes, except `blocks_*` (storages) and `ooms` (times).
@@ -48,7 +55,7 @@ impl Memory {
         let now = self.allocated.fetch_add(nbytes as i64, Relaxed) + nbytes as i64;
         if now as u64 > self.capacity(device) {
             self.allocated.fetch_sub(nbytes as i64, Relaxed);
-            return Err(self.out_of_memory(device, nbytes, "allocate"));
+            return Err(self.out_of_memory(device, &format!("allocate {}", readable(nbytes as u64))));
         }
         self.peak.fetch_max(now, Relaxed);
         self.allocated_total.fetch_add(nbytes as i64, Relaxed);
@@ -61,7 +68,8 @@ impl Memory {
     /// Fails when a program that needs `nbytes` of temporaries cannot run now.
     pub fn admit_temporaries(&self, device: &Device, nbytes: usize) -> Result<()> {
         if nbytes != 0 && self.allocated.load(Relaxed) as u64 + nbytes as u64 > self.capacity(device) {
-            return Err(self.out_of_memory(device, nbytes, "run a program with temporaries of"));
+            let action = format!("run a program with {} of temporaries", readable(nbytes as u64));
+            return Err(self.out_of_memory(device, &action));
         }
         Ok(())
     }
@@ -73,8 +81,9 @@ impl Memory {
         self.blocks_freed.fetch_add(1, Relaxed);
     }
 
-    pub fn register(&self, address: usize, nbytes: usize) {
-        self.live.lock().insert(address, nbytes);
+    pub fn register(&self, address: usize, storage: &Arc<Storage>) {
+        let live = Live { nbytes: storage.nbytes(), storage: Arc::downgrade(storage) };
+        self.live.lock().insert(address, live);
     }
 
     pub fn unregister(&self, address: usize) {
@@ -83,7 +92,13 @@ impl Memory {
 
     /// Whether a live storage spans `address`.
     pub fn holds(&self, address: usize) -> bool {
-        self.live.lock().range(..=address).next_back().is_some_and(|(start, nbytes)| address < start + nbytes)
+        let live = self.live.lock();
+        live.range(..=address).next_back().is_some_and(|(start, live)| address < start + live.nbytes)
+    }
+
+    /// The live storage that starts at `address`.
+    pub fn storage_at(&self, address: usize) -> Option<Arc<Storage>> {
+        self.live.lock().get(&address)?.storage.upgrade()
     }
 
     /// `None` removes the limit.
@@ -98,21 +113,21 @@ impl Memory {
         }
     }
 
-    pub fn out_of_memory(&self, device: &Device, asked: usize, action: &str) -> Error {
+    /// `action`: what was tried, and how many bytes it asked for.
+    pub fn out_of_memory(&self, device: &Device, action: &str) -> Error {
         self.ooms.fetch_add(1, Relaxed);
         let allocated = self.allocated.load(Relaxed).max(0) as u64;
         let capacity = self.capacity(device);
-        let mut largest: Vec<usize> = self.live.lock().values().copied().collect();
+        let mut largest: Vec<usize> = self.live.lock().values().map(|live| live.nbytes).collect();
         largest.sort_unstable_by(|a, b| b.cmp(a));
         let listed: Vec<String> = largest.iter().take(5).map(|&n| readable(n as u64)).collect();
         let largest = if listed.is_empty() { "none".to_owned() } else { listed.join(", ") };
         Error::OutOfMemory {
             message: format!(
-                "tpu:{} is out of memory: tried to {action} {}; {} free of {} ({}), {} allocated in {} storages; \
+                "tpu:{} is out of memory: tried to {action}; {} free of {} ({}), {} allocated in {} storages; \
                  largest live tensors: {largest}. Free tensors you no longer need (del, then try again), use a smaller \
                  batch, or raise the limit with torch.tpu.set_per_process_memory_fraction.",
                 device.index(),
-                readable(asked as u64),
                 readable(capacity.saturating_sub(allocated)),
                 readable(capacity),
                 if self.limit.load(Relaxed) == 0 { "the device's memory" } else { "the limit that was set" },

@@ -69,7 +69,8 @@ impl Operator {
     /// type is `Scalar`.
     pub fn is_operand(&self, argument: usize, number: Number, is_scalar: bool) -> bool {
         let Some(def) = self.lowering.filter(|_| !self.numbers_are_attributes()) else { return false };
-        let passed = is_scalar && !def.attributes.contains(&argument) || def.float_operands.contains(&argument);
+        let passed =
+            is_scalar && !def.attributes.contains(&argument) || def.float_operands.contains(&argument);
         let one = matches!(number, Number::Int(1) | Number::Bool(true)) || number == Number::Float(1.0);
         passed && !(one && def.ones.contains(&argument))
     }

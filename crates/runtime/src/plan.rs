@@ -49,11 +49,15 @@ pub struct Recorded {
     pub donated: Vec<u32>,
     pub sinks: Vec<Sink>,
     pub checks: Vec<CheckInfo>,
+    /// Host scalars that must not be zero, and what to raise when one is.
+    pub nonzero_hosts: Vec<(u32, CheckInfo)>,
     pub rng_increment: u64,
     /// Hash of the program's text; `None` when there is nothing to run.
     pub program: Option<[u8; 32]>,
     pub temporary_bytes: u64,
     pub host_fallback: bool,
+    /// The outputs are an upper bound of the result, valid rows first, and their number.
+    pub bounded: bool,
 }
 
 pub struct Plan {

@@ -243,7 +243,9 @@ fn number_hosts(call: &Call, slots: &mut [Slot]) {
                 *slot += 1;
                 *host += 1;
             }
-            call::Value::Number { number, is_scalar } if call.op.is_operand(index, *number, *is_scalar) => *host += 1,
+            call::Value::Number { number, is_scalar } if call.op.is_operand(index, *number, *is_scalar) => {
+                *host += 1
+            }
             call::Value::List(list) => {
                 list.iter().for_each(|item| walk(call, index, item, slot, host, slots))
             }
@@ -361,7 +363,16 @@ impl Planner<'_> {
         let rng_increment = lowered.rng.map_or(0, |rng| rng.increment);
         let outputs = fresh.into_iter().map(|(_, meta)| meta).collect();
         let checks = lowered.checks.into_iter().unzip();
-        self.finish(outputs, results, sinks, checks, rng_increment).map_err(PlanError::Failed)
+        let nonzero_hosts = lowered
+            .nonzero_params
+            .into_iter()
+            .map(|(param, check)| (hosts[param.input] as u32, check_info(check)))
+            .collect();
+        let mut program =
+            self.finish(outputs, results, sinks, checks, rng_increment).map_err(PlanError::Failed)?;
+        program.recorded.nonzero_hosts = nonzero_hosts;
+        program.recorded.bounded = call.op.lowering.is_some_and(|def| def.bounded.is_some());
+        Ok(program)
     }
 
     /// Fresh results with their metadata, and the new values of the mutated tensors.
@@ -421,7 +432,7 @@ impl Planner<'_> {
             operands: self.parameters.iter().map(|(_, operand)| *operand).collect(),
             donated,
             sinks,
-            checks: checks.into_iter().map(|c| CheckInfo { kind: c.kind, message: c.message }).collect(),
+            checks: checks.into_iter().map(check_info).collect(),
             rng_increment,
             program: (!text.is_empty()).then(|| *blake3::hash(text.as_bytes()).as_bytes()),
             ..Recorded::default()
@@ -591,7 +602,8 @@ impl Planner<'_> {
         }
         let rewritten = self.bases[class].as_ref().is_some_and(|base| base.written);
         let (base, layout) = self.base(class, &tensor)?;
-        let (base, layout) = self.bytes_if_bool(base, layout, tensor.dtype).map_err(|e| self.build_error(e))?;
+        let (base, layout) =
+            self.bytes_if_bool(base, layout, tensor.dtype).map_err(|e| self.build_error(e))?;
         let placement = placement.filter(|_| !rewritten).unwrap_or_else(|| fixed_placement(&layout, &tensor));
         let mut view = self.view(&tensor, &layout, &placement, first_start);
         if tensor.dtype == DType::Bool && layout.dtype != DType::Bool {
@@ -621,6 +633,10 @@ impl Planner<'_> {
         }
         Ok((self.b.convert(base, ElementType::U8)?, Layout { dtype: DType::UInt8, ..layout }))
     }
+}
+
+fn check_info(check: ops::Check) -> CheckInfo {
+    CheckInfo { kind: check.kind, message: check.message }
 }
 
 fn fixed_placement(layout: &Layout, tensor: &Tensor) -> Placement {

@@ -140,11 +140,12 @@ impl Signature {
 
     fn tensor(&mut self, call: &Call, index: usize, tensor: &Tensor) -> Result<()> {
         if tensor.storage.device().index() as i32 != call.device {
-            return Err(Error::Value(format!(
-                "{}: expected all tensors to be on the same device, but found tpu:{} and tpu:{}",
-                call.op.name,
+            return Err(Error::Runtime(format!(
+                "Expected all tensors to be on the same device, but found at least two devices, tpu:{} and tpu:{}! \
+                 (when checking the arguments of {})",
                 call.device,
-                tensor.storage.device().index()
+                tensor.storage.device().index(),
+                call.op.name,
             )));
         }
         let class = self.bind(tensor.storage)?;
@@ -238,9 +239,9 @@ fn kind(number: Number) -> u64 {
 
 fn host_tensor_error(call: &Call, tensor: &HostTensor) -> Error {
     Error::Runtime(format!(
-        "{}: expected all tensors to be on the same device, but found at least two devices, tpu:{} and cpu (a tensor \
-         of sizes {:?}); move it with .to(\"tpu\")",
-        call.op.name, call.device, tensor.sizes
+        "Expected all tensors to be on the same device, but found at least two devices, tpu:{} and cpu! (a tensor of \
+         sizes {:?} among the arguments of {}; move it with .to(\"tpu\"))",
+        call.device, tensor.sizes, call.op.name
     ))
 }
 

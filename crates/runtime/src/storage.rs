@@ -51,10 +51,12 @@ impl Storage {
             }
             reserved
         };
+        let contents = Mutex::new(Contents::Empty(None));
+        let storage = Arc::new(Storage { device, nbytes, address, contents });
         if let Some(address) = address {
-            device.memory().register(address.get(), nbytes);
+            device.memory().register(address.get(), &storage);
         }
-        Ok(Arc::new(Storage { device, nbytes, address, contents: Mutex::new(Contents::Empty(None)) }))
+        Ok(storage)
     }
 
     pub fn device(&self) -> &'static Device {

@@ -32,15 +32,27 @@ pub fn read(b: &mut Builder, base: Value, layout: &Layout, view: &View) -> Resul
     if view.sizes.contains(&0) {
         return b.splat(elem, view.sizes, 0);
     }
-    let base = bitcast::reinterpret(b, base, layout.dtype, view.dtype)?;
-    match view.recipe {
-        Recipe::Slices(slices) => read_slices(b, base, slices, view),
+    let base = bitcast::reinterpret(b, base, layout.dtype, carrier(layout, view))?;
+    let value = match view.recipe {
+        Recipe::Slices(slices) => read_slices(b, base, slices, view)?,
         Recipe::Gather => {
             let flat_len = b.dims(base).iter().product();
             let flat = b.reshape(base, &[flat_len])?;
-            let indices = linear_indices(b, view, flat_len)?;
-            gather_elements(b, flat, indices)
+            let indices = linear_indices(b, view, view.sizes, flat_len)?;
+            gather_elements(b, flat, indices)?
         }
+    };
+    if b.elem(value) == elem { Ok(value) } else { b.bitcast_convert(value, elem) }
+}
+
+/// The dtype in which the elements of a view of another dtype than the buffer's are moved. Not every plugin moves
+/// narrow floats bit by bit (XLA's CPU compiler computes in float32, which changes NaNs), and bits may be what counts.
+fn carrier(layout: &Layout, view: &View) -> DType {
+    match view.dtype {
+        dtype if dtype == layout.dtype => dtype,
+        DType::Float16 | DType::BFloat16 => DType::UInt16,
+        DType::Float8E5M2 | DType::Float8E4M3FN | DType::Float8E5M2FNUZ | DType::Float8E4M3FNUZ => DType::UInt8,
+        dtype => dtype,
     }
 }
 
@@ -49,19 +61,50 @@ pub fn write(b: &mut Builder, base: Value, layout: &Layout, view: &View, update:
     if view.sizes.contains(&0) {
         return Ok(base);
     }
-    let typed = bitcast::reinterpret(b, base, layout.dtype, view.dtype)?;
+    let carrier = carrier(layout, view);
+    let typed = bitcast::reinterpret(b, base, layout.dtype, carrier)?;
+    let update =
+        if carrier == view.dtype { update } else { b.bitcast_convert(update, carrier.element_type())? };
+    let update = unexpanded(b, view, update)?;
     let typed_dims = Dims::from_slice(b.dims(typed));
     let written = match view.recipe {
         Recipe::Slices(slices) => write_slices(b, typed, slices, view, update)?,
         Recipe::Gather => {
             let flat_len = typed_dims.iter().product();
             let flat = b.reshape(typed, &[flat_len])?;
-            let indices = linear_indices(b, view, flat_len)?;
-            scatter_elements(b, flat, indices, update)?
+            let indices = linear_indices(b, view, &unexpanded_sizes(view), flat_len)?;
+            scatter_elements(b, flat, indices, update, is_disjoint(view))?
         }
     };
     let written = b.reshape(written, &typed_dims)?;
-    bitcast::restore(b, written, view.dtype, base, layout.dtype)
+    bitcast::restore(b, written, carrier, base, layout.dtype)
+}
+
+/// One of the elements that expanded dimensions (stride 0) write to the same place. Operators that write such views at
+/// all write one value.
+fn unexpanded(b: &mut Builder, view: &View, update: Value) -> Result<Value> {
+    let limits = unexpanded_sizes(view);
+    if limits[..] == *view.sizes {
+        return Ok(update);
+    }
+    b.slice(update, &Dims::from_elem(0, limits.len()), &limits, &Dims::from_elem(1, limits.len()))
+}
+
+fn unexpanded_sizes(view: &View) -> Dims {
+    view.sizes.iter().zip(view.strides).map(|(&n, &stride)| if stride == 0 { 1 } else { n }).collect()
+}
+
+/// Whether no two elements lie in one place, expanded dimensions aside; `false` when in doubt.
+fn is_disjoint(view: &View) -> bool {
+    let mut dims: Vec<(i64, i64)> =
+        view.sizes.iter().zip(view.strides).map(|(&n, &s)| (s, n)).filter(|&(s, n)| n != 1 && s != 0).collect();
+    dims.sort_unstable();
+    let mut reach = 0;
+    dims.iter().all(|&(stride, n)| {
+        let disjoint = stride > reach;
+        reach += stride * (n - 1);
+        disjoint
+    })
 }
 
 fn read_slices(b: &mut Builder, base: Value, slices: &Slices, view: &View) -> Result<Value> {
@@ -79,8 +122,7 @@ fn read_slices(b: &mut Builder, base: Value, slices: &Slices, view: &View) -> Re
         .flat_map(|(_, merge)| merge.iter().map(|d| used.iter().position(|u| u == d).unwrap_or(0) as i64))
         .collect();
     let ordered = transpose_if_needed(b, kept, &order)?;
-    let unexpanded: Dims =
-        view.sizes.iter().zip(view.strides).map(|(&n, &stride)| if stride == 0 { 1 } else { n }).collect();
+    let unexpanded = unexpanded_sizes(view);
     let shaped = reshape_if_needed(b, ordered, &unexpanded)?;
     if unexpanded[..] == *view.sizes {
         return Ok(shaped);
@@ -166,23 +208,23 @@ fn interleave(
     }
 }
 
-/// Linear index into the flat base of every element of the view, in the view's sizes.
-fn linear_indices(b: &mut Builder, view: &View, flat_len: i64) -> Result<Value> {
+/// Linear index into the flat base of elements of the view: all of them, or one of each expanded dimension.
+fn linear_indices(b: &mut Builder, view: &View, sizes: &[i64], flat_len: i64) -> Result<Value> {
     let elem = index_elem(flat_len);
     let mut index = match view.starts.first() {
         Some(Start::Operand(value)) => {
             let offset = b.convert(*value, elem)?;
-            b.broadcast_scalar(offset, view.sizes)?
+            b.broadcast_scalar(offset, sizes)?
         }
-        Some(Start::Static(offset)) => b.splat(elem, view.sizes, *offset)?,
-        None => b.splat(elem, view.sizes, 0)?,
+        Some(Start::Static(offset)) => b.splat(elem, sizes, *offset)?,
+        None => b.splat(elem, sizes, 0)?,
     };
     for (dim, &stride) in view.strides.iter().enumerate() {
-        if view.sizes[dim] == 1 || stride == 0 {
+        if sizes[dim] == 1 || stride == 0 {
             continue;
         }
-        let iota = b.iota(TensorType::new(elem, view.sizes), dim as i64)?;
-        let stride = b.splat(elem, view.sizes, stride)?;
+        let iota = b.iota(TensorType::new(elem, sizes), dim as i64)?;
+        let stride = b.splat(elem, sizes, stride)?;
         let term = b.multiply(iota, stride)?;
         index = b.add(index, term)?;
     }
@@ -205,14 +247,20 @@ fn gather_elements(b: &mut Builder, flat: Value, indices: Value) -> Result<Value
     b.gather(flat, indices, &numbers, &[1], false)
 }
 
-fn scatter_elements(b: &mut Builder, flat: Value, indices: Value, update: Value) -> Result<Value> {
+fn scatter_elements(
+    b: &mut Builder,
+    flat: Value,
+    indices: Value,
+    update: Value,
+    unique_indices: bool,
+) -> Result<Value> {
     let numbers = stablehlo::ScatterDimensionNumbers {
         inserted_window_dims: Dims::from_slice(&[0]),
         scatter_dims_to_operand_dims: Dims::from_slice(&[0]),
         index_vector_dim: b.dims(indices).len() as i64,
         ..Default::default()
     };
-    let flags = stablehlo::ScatterFlags { indices_are_sorted: false, unique_indices: true };
+    let flags = stablehlo::ScatterFlags { indices_are_sorted: false, unique_indices };
     let written = b.scatter(&[flat], indices, &[update], &numbers, flags, |_, args| Ok(vec![args[1]]))?;
     Ok(written[0])
 }
