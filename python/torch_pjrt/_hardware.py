@@ -37,6 +37,11 @@ def tpu_chips(pci_root: str = "/sys/bus/pci/devices") -> list[str]:
     return chips
 
 
+def tpu_present() -> bool:
+    """Whether this machine has a TPU: a chip on the PCI bus, or the driver's node /dev/accel0."""
+    return bool(tpu_chips() or glob.glob("/dev/accel[0-9]*"))
+
+
 def _visible(variable: str) -> bool:
     """Whether an environment variable such as CUDA_VISIBLE_DEVICES leaves any device."""
     value = os.environ.get(variable)

@@ -126,6 +126,12 @@ def choose() -> Choice:
     wanted = os.environ.get("TORCH_PJRT_PLUGIN", "").strip()
     if wanted:
         candidates, problem = _named(wanted)
+        if candidates and candidates[0][0] == "tpu" and not _hardware.tpu_present():
+            candidates, problem = (
+                (),
+                f"TORCH_PJRT_PLUGIN={wanted}, but this machine has no TPU (no /dev/accel*, no TPU chip on the PCI "
+                "bus); libtpu alone only compiles ahead of time. Fix: unset it or set it to cpu",
+            )
         explicit = True
     elif chips := _hardware.tpu_chips():
         library = tpu_library()

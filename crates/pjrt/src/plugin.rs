@@ -49,8 +49,10 @@ impl Plugin {
         if path.is_dir() {
             return Err(not_a_plugin("it is a directory"));
         }
+        // Bound at once: a symbol that is missing when it is first called would end the process.
+        let flags = libloading::os::unix::RTLD_NOW | libloading::os::unix::RTLD_LOCAL;
         // SAFETY: running a plugin's initialisers is what loading a plugin means.
-        let library = unsafe { libloading::Library::new(path) }
+        let library = unsafe { libloading::os::unix::Library::open(Some(path), flags) }
             .map_err(|error| Error::PluginLoad { path: path.to_owned(), message: with_source(&error) })?;
         // SAFETY: the symbol, if present, has this type in every PJRT plugin.
         let get_api = unsafe { library.get::<GetPjrtApi>(b"GetPjrtApi\0") }
