@@ -1,4 +1,4 @@
-"""Python in a process of its own: for what ends, forks or interrupts a process, or is decided when it starts."""
+"""Python in a process of its own: for what ends, forks or interrupts one, or is decided when it starts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Plugins that are missing, broken or unfit: the first use raises and names cause and fix, and `import torch` keeps
-working. The libraries are made here; each case is a process of its own.
+"""Plugins that are missing, broken or unfit: the first use raises and names cause and fix, and `import torch`
+keeps working. The libraries are made here; each case is a process of its own.
 """
 
 from __future__ import annotations
