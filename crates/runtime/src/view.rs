@@ -43,6 +43,10 @@ pub enum Recipe {
 
 /// The recipes of a view in the order in which offsets are tried; the last is always [`Recipe::Gather`].
 pub fn recipes(base: &[i64], sizes: &[i64], strides: &[i64]) -> Vec<Recipe> {
+    if sizes.contains(&0) {
+        // Nothing is read or written, and strides may be anything.
+        return vec![Recipe::Gather];
+    }
     let mut found = Vec::new();
     let mut base: Dims = base.iter().copied().filter(|&n| n != 1).collect();
     if base.is_empty() {
@@ -295,6 +299,12 @@ mod tests {
         assert!(is_slices_of(&check(&[3, 4], &[5], &[1], 3), &[12]));
         assert!(is_slices_of(&check(&[3, 4], &[2], &[1], 4), &[3, 4]));
         assert!(is_slices_of(&check(&[3, 4], &[2], &[1], 3), &[12]));
+    }
+
+    #[test]
+    fn empty_views_have_any_strides() {
+        assert_eq!(check(&[2, 4, 6, 8], &[2, 4, 0, 8], &[192, 48, 8, 1], 0), Recipe::Gather);
+        assert_eq!(check(&[12], &[0, 3], &[1, 0], 5), Recipe::Gather);
     }
 
     #[test]
