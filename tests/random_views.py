@@ -91,7 +91,7 @@ def view_expressions(t: torch.Tensor) -> Iterator[str]:
     )
     yield from (f".expand({sizes})" for sizes in ((4, 6), (2, 6)))
     if t.dtype.is_complex:
-        yield from (".conj()", ".real", ".imag", "._neg_view()")
+        yield from (".conj()", ".real", ".imag")
         yield "" if t.is_conj() else ".view_as_real()"
     yield ".view_as_complex()"
     yield from (f".view({dtype})" for dtype in (*DTYPES, torch.float64, torch.int16))

@@ -502,9 +502,9 @@ def test_a_thousand_offsets(tpu, function) -> None:
     expected, x = numbers(*sizes), numbers(*sizes).to("tpu")
     before = tpu.stats()["compiles"]
     for i in range(1000):
-        want, got = function(i, expected), function(i, x).cpu()
-        if function is not windows:
-            assert torch.equal(got, want), i
+        want, got = function(i, expected), function(i, x)
+        if function is not windows:  # reading a window is a program of its own
+            assert torch.equal(got.cpu(), want), i
     assert tpu.stats()["compiles"] - before <= allowed
     assert torch.equal(x.cpu(), expected)
 
@@ -531,7 +531,9 @@ def count_compiles() -> None:
         x = numbers(*sizes).to("tpu")
         before = compiles()
         for i in range(1000):
-            function(i, x).cpu()
+            result = function(i, x)
+            if function is not windows:
+                result.cpu()
         made = compiles() - before
         assert 1 <= made <= allowed, f"{function.__name__}: {made} compiles"
     print("fine")
