@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 
@@ -110,7 +111,8 @@ def test_whole_language_model_compiles_and_is_right(
     libtpu, steps: dict[str, tuple], which: str, record_property: Callable[[str, object], None]
 ) -> None:
     import pjrt_runner
-    from torch.utils._pytree import tree_leaves
+    from smollm2 import Step
+    from torch.utils._pytree import tree_leaves, tree_map
     from torch_pjrt import _core, compile_for_topology
     from torch_pjrt._export import trace_program
 
@@ -129,10 +131,16 @@ def test_whole_language_model_compiles_and_is_right(
     want = tree_leaves(step(*arguments))
     got = pjrt_runner.run(text, tree_leaves(arguments) + program.captured, want)
     assert got[0].argmax() == want[0].argmax()
-    for ours, theirs in zip(got, want, strict=True):
-        torch.testing.assert_close(ours, theirs, **_model_tolerance(step.model.dtype))
+    if step.model.dtype == torch.float32:
+        for ours, theirs in zip(got, want, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-3)
+        return
+    # Thirty layers of bf16 rounding, in another order than the CPU's: as near to the exact result as that.
+    exact = tree_leaves(Step(copy.deepcopy(step.model).float())(*tree_map(_widened, arguments)))
+    for ours, theirs, true in zip(got, want, exact, strict=True):
+        assert (ours - true).norm() <= 1.2 * (theirs - true).norm() + 1e-6 * true.norm()
 
 
-def _model_tolerance(dtype: torch.dtype) -> dict[str, float]:
-    # Thirty layers of bf16 rounding, in another order than the CPU's.
-    return {"rtol": 5e-2, "atol": 0.5} if dtype == torch.bfloat16 else {"rtol": 1e-3, "atol": 2e-3}
+def _widened(item: object) -> object:
+    is_float = isinstance(item, torch.Tensor) and item.is_floating_point()
+    return item.float() if is_float else item
