@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use stablehlo::{Builder, TensorType};
 
-use crate::{hlo, out_of_memory, trace};
+use crate::{detached, hlo, out_of_memory, trace};
 
 /// Lowers a traced graph to StableHLO; every input becomes a parameter in order.
 #[pyfunction]
@@ -56,13 +56,14 @@ pub fn compile_for_topology<'py>(
     libtpu_path: PathBuf,
 ) -> PyResult<Bound<'py, PyDict>> {
     let started = Instant::now();
-    let (compiled, devices) = py
-        .detach(|| -> pjrt::Result<_> {
-            let plugin = pjrt::Plugin::load(&libtpu_path)?;
-            let topology = pjrt::Topology::create(&plugin, topology, &[])?;
-            let options = pjrt::CompileOptions::default();
-            Ok((topology.compile(text, &options)?, topology.num_devices()?))
-        })
+    let (text, topology) = (text.to_owned(), topology.to_owned());
+    let compile = move || -> pjrt::Result<_> {
+        let plugin = pjrt::Plugin::load(&libtpu_path)?;
+        let topology = pjrt::Topology::create(&plugin, &topology, &[])?;
+        let options = pjrt::CompileOptions::default();
+        Ok((topology.compile(&text, &options)?, topology.num_devices()?))
+    };
+    let (compiled, devices) = detached(py, || runtime::compile_on_thread(compile))?
         .map_err(|error| match error.code() {
             Some(pjrt::Code::ResourceExhausted) => out_of_memory(py, error.to_string()),
             _ => PyRuntimeError::new_err(error.to_string()),

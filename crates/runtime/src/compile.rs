@@ -11,13 +11,10 @@ use crate::device::{self, Runtime};
 use crate::disk::{DiskCache, Hash, Kind};
 use crate::error::{Error, Result};
 use crate::stats::{STATS, count};
-use crate::wait::Promise;
+use crate::wait::{self, Promise};
 
 /// Executables kept in memory.
 const CAPACITY: NonZeroUsize = NonZeroUsize::new(16_384).expect("not zero");
-
-/// LLVM recurses deeply on large programs.
-const COMPILER_STACK: usize = 256 << 20;
 
 type Outcome = Result<pjrt::Executable, Arc<pjrt::Error>>;
 
@@ -69,10 +66,7 @@ pub fn executable(program: &Hash, text: String, op: &str) -> Result<pjrt::Execut
         *STATS.compile_reasons.lock().entry(op.to_owned()).or_default() += 1;
         let deliver = promise.clone();
         let program = *program;
-        let spawned = std::thread::Builder::new()
-            .name("torch-pjrt-compile".to_owned())
-            .stack_size(COMPILER_STACK)
-            .spawn(move || deliver.fulfil(compile(runtime, program, &text)));
+        let spawned = wait::spawn_compiler(move || deliver.fulfil(compile(runtime, program, &text)));
         if let Err(error) = spawned {
             COMPILING.lock().remove(&program);
             return Err(Error::Runtime(format!("{op}: no thread to compile on: {error}")));

@@ -32,7 +32,7 @@ pub mod stream;
 
 pub use error::{Error, Kind, Result};
 pub use planner::CallGraph;
-pub use wait::{install_detach_hook, install_interrupt_hook};
+pub use wait::{compile_on_thread, install_detach_hook, install_interrupt_hook};
 
 /// Digest of the sources that decide what code a lowering emits.
 pub const LOWERING_VERSION: &str = env!("LOWERING_VERSION");

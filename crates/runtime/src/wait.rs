@@ -86,6 +86,28 @@ pub fn wait_on<T>(condvar: &Condvar, guard: &mut MutexGuard<'_, T>) -> Result<()
     Ok(())
 }
 
+/// LLVM recurses deeply on large programs.
+const COMPILER_STACK: usize = 256 << 20;
+
+/// Starts a thread for a compilation, with the stack that it needs.
+pub fn spawn_compiler(body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("torch-pjrt-compile".to_owned()).stack_size(COMPILER_STACK);
+    thread.spawn(body).map(drop)
+}
+
+/// Runs a compilation on such a thread and waits for it; `Error::Interrupted` on Ctrl-C, when it goes on unseen.
+pub fn compile_on_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let promise = Arc::new(Promise::default());
+    let deliver = promise.clone();
+    let spawned = spawn_compiler(move || {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        deliver.fulfil(Arc::new(Mutex::new(outcome.ok())));
+    });
+    spawned.map_err(|error| Error::Runtime(format!("no thread to compile on: {error}")))?;
+    let outcome = promise.wait()?.lock().take();
+    outcome.ok_or_else(|| Error::internal("the compiler thread panicked"))
+}
+
 /// Waits for a plugin event. The outer error is an interrupt, the inner one the event's own.
 pub fn event(event: &pjrt::Event) -> Result<std::result::Result<(), pjrt::Error>> {
     if event.is_ready() {
