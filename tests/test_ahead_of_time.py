@@ -136,7 +136,7 @@ def test_whole_language_model_compiles_and_is_right(
             torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-3)
         return
     # Thirty layers of bf16 rounding, in another order than the CPU's: as near to the exact result as that.
-    exact = tree_leaves(Step(copy.deepcopy(step.model).float())(*tree_map(_widened, arguments)))
+    exact = tree_leaves(Step(copy.deepcopy(step.model).to(torch.float32))(*tree_map(_widened, arguments)))
     for ours, theirs, true in zip(got, want, exact, strict=True):
         assert (ours - true).norm() <= 1.2 * (theirs - true).norm() + 1e-6 * true.norm()
 
