@@ -209,9 +209,13 @@ unsafe extern "C" fn execute(
         let plan = CURRENT
             .with_borrow(|current| current.plan.clone())
             .ok_or_else(|| Error::internal("execute without a plan"))?;
+        // The plan has taken what it needs of the arguments, apart from two rare cases.
+        let takes_arguments = !plan.recorded.checks.is_empty() || !plan.recorded.resized.is_empty();
         // SAFETY: the shim's structs are valid until this returns.
-        let (call, args, outs) =
-            unsafe { (&*call, convert::args(&*call)?, convert::slice(outs, nouts as usize)) };
+        let (call, args, outs) = unsafe {
+            let args = if takes_arguments { convert::args(&*call)? } else { convert::Args::new() };
+            (&*call, args, convert::slice(outs, nouts as usize))
+        };
         let fresh: SmallVec<[Option<&Arc<Storage>>; 4]> = outs
             .iter()
             // SAFETY: the shim made the defined outputs with storage_new.

@@ -47,6 +47,10 @@ pub fn recipes(base: &[i64], sizes: &[i64], strides: &[i64]) -> Vec<Recipe> {
         // Nothing is read or written, and strides may be anything.
         return vec![Recipe::Gather];
     }
+    if sizes.contains(&0) || base.contains(&0) {
+        // There is nothing to place.
+        return vec![Recipe::Gather];
+    }
     let mut found = Vec::new();
     let mut base: Dims = base.iter().copied().filter(|&n| n != 1).collect();
     if base.is_empty() {
@@ -292,6 +296,13 @@ mod tests {
         assert!(is_slices_of(&check(&[6], &[2, 3], &[3, 1], 0), &[2, 3]));
         assert!(is_slices_of(&check(&[4, 6], &[4, 2, 3], &[6, 3, 1], 0), &[4, 2, 3]));
         assert!(is_slices_of(&check(&[3, 4], &[3, 4, 5], &[4, 1, 0], 0), &[3, 4]));
+    }
+
+    #[test]
+    fn empty_views_and_bases_need_no_slices() {
+        assert_eq!(recipes(&[0, 3], &[0], &[1]), [Recipe::Gather]);
+        assert_eq!(recipes(&[2, 0], &[3, 0], &[0, 1]), [Recipe::Gather]);
+        assert_eq!(recipes(&[4], &[0, 2], &[2, 1]), [Recipe::Gather]);
     }
 
     #[test]
