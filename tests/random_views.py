@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
-# Sizes and strides of every tensor that a program keeps. Few of them, chosen so that most views of one are another:
-# programs meet the same signatures again.
+# Sizes and strides of every tensor that a program keeps. Few of them, chosen so that most views of one are
+# another: programs meet the same signatures again.
 POOL: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((24,), (1,)),
     ((4, 6), (6, 1)),
@@ -59,7 +59,7 @@ def values(sizes: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tenso
     return numbers.to(dtype).view(sizes)
 
 
-# Views -----------------------------------------------------------------------------------------------------------
+# Views ------------------------------------------------------------------------------------------------
 
 
 def view_expressions(t: torch.Tensor) -> Iterator[str]:
@@ -147,7 +147,7 @@ def transitions(sizes, strides, dtype, conj: bool, neg: bool) -> tuple[tuple[str
     return tuple(result)
 
 
-# What memory holds --------------------------------------------------------------------------------------------------
+# What memory holds ------------------------------------------------------------------------------------
 
 
 def touched(t: torch.Tensor) -> np.ndarray:
@@ -221,10 +221,10 @@ def raw_bytes(t: torch.Tensor) -> np.ndarray:
     return t.view(-1).view(torch.uint8).numpy().reshape(*t.shape, t.itemsize)
 
 
-def is_tame(t: torch.Tensor) -> bool:
-    """Whether arithmetic on the values is exact in every order: small multiples of an eighth."""
+def is_tame(t: torch.Tensor, most: int | None = None) -> bool:
+    """Whether arithmetic is exact in every order: floats are small multiples of an eighth, integers <= most."""
     if not (t.dtype.is_floating_point or t.dtype.is_complex):
-        return True
+        return most is None or bool(((t >= -most) & (t <= most)).all() if t.dtype != torch.bool else True)
     t = torch.view_as_real(t.resolve_conj()) if t.dtype.is_complex else t
     wide = t.to(torch.float64)
     return bool((wide.abs() <= 4096).all() and (wide * 8 == (wide * 8).round()).all())
