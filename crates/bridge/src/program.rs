@@ -63,8 +63,8 @@ pub fn compile_for_topology<'py>(
         let options = pjrt::CompileOptions::default();
         Ok((topology.compile(&text, &options)?, topology.num_devices()?))
     };
-    let (compiled, devices) = detached(py, || runtime::compile_on_thread(compile))?
-        .map_err(|error| match error.code() {
+    let (compiled, devices) =
+        detached(py, || runtime::compile_on_thread(compile))?.map_err(|error| match error.code() {
             Some(pjrt::Code::ResourceExhausted) => out_of_memory(py, error.to_string()),
             _ => PyRuntimeError::new_err(error.to_string()),
         })?;

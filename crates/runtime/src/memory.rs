@@ -1,8 +1,8 @@
 //! Accounting of device memory: true statistics, a limit, and messages that help when it is exceeded.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 

@@ -51,7 +51,9 @@ fn carrier(layout: &Layout, view: &View) -> DType {
     match view.dtype {
         dtype if dtype == layout.dtype => dtype,
         DType::Float16 | DType::BFloat16 => DType::UInt16,
-        DType::Float8E5M2 | DType::Float8E4M3FN | DType::Float8E5M2FNUZ | DType::Float8E4M3FNUZ => DType::UInt8,
+        DType::Float8E5M2 | DType::Float8E4M3FN | DType::Float8E5M2FNUZ | DType::Float8E4M3FNUZ => {
+            DType::UInt8
+        }
         dtype => dtype,
     }
 }
@@ -96,8 +98,13 @@ fn unexpanded_sizes(view: &View) -> Dims {
 
 /// Whether no two elements lie in one place, expanded dimensions aside; `false` when in doubt.
 fn is_disjoint(view: &View) -> bool {
-    let mut dims: Vec<(i64, i64)> =
-        view.sizes.iter().zip(view.strides).map(|(&n, &s)| (s, n)).filter(|&(s, n)| n != 1 && s != 0).collect();
+    let mut dims: Vec<(i64, i64)> = view
+        .sizes
+        .iter()
+        .zip(view.strides)
+        .map(|(&n, &s)| (s, n))
+        .filter(|&(s, n)| n != 1 && s != 0)
+        .collect();
     dims.sort_unstable();
     let mut reach = 0;
     dims.iter().all(|&(stride, n)| {
