@@ -1,4 +1,4 @@
-"""Ctrl-C during a long compilation and a long execution raises KeyboardInterrupt soon; the process goes on."""
+"""Ctrl-C during a long compilation and a long execution raises KeyboardInterrupt soon; work goes on."""
 
 from __future__ import annotations
 
