@@ -102,6 +102,11 @@ fn number_to_python<'py>(py: Python<'py>, number: Number) -> PyResult<Bound<'py,
     })
 }
 
+/// (node, output) as Python writes it; node -1 is the graph's inputs.
+type PyRef = (i64, usize);
+type GraphTuple<'py> = (Vec<Bound<'py, PyTuple>>, Vec<Bound<'py, PyTuple>>, Vec<Option<PyRef>>);
+type NodeTuple<'py> = (String, Vec<Bound<'py, PyTuple>>, Vec<Option<Bound<'py, PyAny>>>);
+
 pub struct Parsed {
     pub graph: Graph,
     /// The slot of each input.
@@ -110,11 +115,7 @@ pub struct Parsed {
 
 /// Reads a `TracedGraph` (see `_core.pyi`). Constants become nodes.
 pub fn parse(graph: &Bound<'_, PyTuple>, kind_of: impl Fn(usize) -> InputKind) -> PyResult<Parsed> {
-    let (inputs, nodes, outputs): (
-        Vec<Bound<'_, PyTuple>>,
-        Vec<Bound<'_, PyTuple>>,
-        Vec<Option<(i64, usize)>>,
-    ) = graph.extract()?;
+    let (inputs, nodes, outputs): GraphTuple = graph.extract()?;
     let mut parsed = Parsed { graph: Graph::default(), slots: Vec::new() };
     let mut references = Vec::with_capacity(inputs.len());
     for input in &inputs {
@@ -142,8 +143,7 @@ pub fn parse(graph: &Bound<'_, PyTuple>, kind_of: impl Fn(usize) -> InputKind) -
             .ok_or_else(|| PyValueError::new_err(format!("there is no input {index}")))
     };
     for node in &nodes {
-        let (op, args, metas): (String, Vec<Bound<'_, PyTuple>>, Vec<Option<Bound<'_, PyAny>>>) =
-            node.extract()?;
+        let (op, args, metas): NodeTuple = node.extract()?;
         let op = op.strip_suffix(".default").unwrap_or(&op);
         let args = args.iter().map(|a| arg(a, &resolve)).collect::<PyResult<_>>()?;
         let outputs = metas.iter().map(|m| m.as_ref().map(meta_of).transpose()).collect::<PyResult<_>>()?;

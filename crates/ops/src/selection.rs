@@ -101,7 +101,6 @@ fn chosen_first(b: &mut Builder, flags: Value, payload: Value) -> Result<(Value,
     let one = b.splat(ElementType::S32, &[total], 1i64)?;
     let narrow = b.convert(flags, ElementType::S32)?;
     let order = b.subtract(one, narrow)?;
-    let sorted =
-        b.sort(&[order, payload], 0, true, |b, args| Ok(b.compare(args[0], args[1], Direction::Lt)?))?;
+    let sorted = b.sort(&[order, payload], 0, true, |b, args| b.compare(args[0], args[1], Direction::Lt))?;
     Ok((sorted[1], count))
 }

@@ -22,10 +22,11 @@ use crate::fallback;
 use crate::hooks::{self, Traced};
 use crate::layout;
 use crate::memory;
+use crate::node::{self, CallGraph};
 use crate::operator::Operator;
 use crate::origin::{Origin, current_site};
 use crate::plan::{MetaResult, Operand, Plan, Recorded, Sink};
-use crate::planner::{self, CallGraph, PlanError, Program};
+use crate::planner::{self, PlanError, Program};
 use crate::record;
 use crate::signature::Signature;
 use crate::stats::{STATS, count};
@@ -189,7 +190,7 @@ fn build_for(call: &Call, mut signature: Signature, metas: &MetaResult) -> Resul
     }
     let native = call.op.lowering.is_some() && !call.op.numbers_are_attributes();
     let built = if native {
-        planner::plan(call, &signature, metas, &planner::single_node(call, metas))
+        planner::plan(call, &signature, metas, &node::single_node(call, metas))
     } else {
         Err(PlanError::Unsupported("there is no native lowering".to_owned()))
     };
@@ -226,7 +227,7 @@ fn decomposed(
     reason: String,
 ) -> Result<Result<Program, String>> {
     if call.op.lowering.is_some() {
-        match planner::plan(call, signature, metas, &planner::single_node(call, metas)) {
+        match planner::plan(call, signature, metas, &node::single_node(call, metas)) {
             Ok(program) => return Ok(Ok(program)),
             Err(PlanError::Failed(error)) => return Err(error),
             Err(PlanError::Unsupported(_)) => {}

@@ -3,6 +3,7 @@
 
 mod bitcast;
 mod canonical;
+mod node;
 mod planner;
 mod signature;
 mod strided;
@@ -31,7 +32,7 @@ pub mod storage;
 pub mod stream;
 
 pub use error::{Error, Kind, Result};
-pub use planner::CallGraph;
+pub use node::CallGraph;
 pub use wait::{compile_on_thread, install_detach_hook, install_interrupt_hook};
 
 /// Digest of the sources that decide what code a lowering emits.

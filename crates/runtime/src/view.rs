@@ -36,7 +36,7 @@ pub struct Slices {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recipe {
-    Slices(Slices),
+    Slices(Box<Slices>),
     /// Linear indices into the flat base: offset + sum of index * stride.
     Gather,
 }
@@ -59,7 +59,7 @@ pub fn recipes(base: &[i64], sizes: &[i64], strides: &[i64]) -> Vec<Recipe> {
     loop {
         let failed_at = match slices(&base, sizes, strides) {
             Ok(recipe) => {
-                let recipe = Recipe::Slices(recipe);
+                let recipe = Recipe::Slices(Box::new(recipe));
                 if found.last() != Some(&recipe) {
                     found.push(recipe);
                 }

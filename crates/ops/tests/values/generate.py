@@ -57,6 +57,8 @@ DTYPES = {
 
 
 class File:
+    """One file of recorded calls."""
+
     def __init__(self, name):
         self.path = Path(__file__).with_name(name + ".txt")
         self.lines = ["# Written by generate.py."]
@@ -103,9 +105,25 @@ def matmul():
             nan = torch.tensor([NAN, INF]) if beta == 0 else data(2)
             f.call(aten.addmm.default, nan, data(2, 3), data(3, 2), beta=beta, alpha=alpha)
             f.call(aten.addmv.default, nan, data(2, 3), data(3), beta=beta, alpha=alpha)
-            f.call(aten.baddbmm.default, nan.expand(2, 1, 2), data(2, 1, 3), data(2, 3, 2), beta=beta, alpha=alpha)
-            f.call(aten.addbmm.default, nan.expand(1, 2), data(2, 1, 3), data(2, 3, 2), beta=beta, alpha=alpha)
-        f.call(aten.addmm.default, data(2, dtype=I64), data(2, 3, dtype=I64), data(3, 2, dtype=I64), beta=3, alpha=2)
+            f.call(
+                aten.baddbmm.default,
+                nan.expand(2, 1, 2),
+                data(2, 1, 3),
+                data(2, 3, 2),
+                beta=beta,
+                alpha=alpha,
+            )
+            f.call(
+                aten.addbmm.default, nan.expand(1, 2), data(2, 1, 3), data(2, 3, 2), beta=beta, alpha=alpha
+            )
+        f.call(
+            aten.addmm.default,
+            data(2, dtype=I64),
+            data(2, 3, dtype=I64),
+            data(3, 2, dtype=I64),
+            beta=3,
+            alpha=2,
+        )
         f.call(aten._addmm_activation.default, data(2), data(2, 3), data(3, 2))
         f.call(aten._addmm_activation.default, data(2), data(2, 3), data(3, 2), use_gelu=True)
         int8 = [torch.randint(-128, 128, s, dtype=torch.int8) for s in ((2, 8), (8, 2))]
@@ -132,11 +150,43 @@ def normalization():
         x, w, b = data(2, 2, 3) + 100, data(2, 3), data(2, 3)
         _, mean, rstd = f.call(aten.native_layer_norm.default, x, [2, 3], w, b, 1e-5)
         f.call(aten.native_layer_norm.default, data(2, 2, 3, dtype=BF16), [3], None, None, 1e-12)
-        f.call(aten.native_layer_norm_backward.default, data(2, 2, 3), x, [2, 3], mean, rstd, w, b, [True, True, True])
-        f.call(aten.native_layer_norm_backward.default, data(2, 2, 3), x, [2, 3], mean, rstd, w, b, [True, False, False])
+        f.call(
+            aten.native_layer_norm_backward.default,
+            data(2, 2, 3),
+            x,
+            [2, 3],
+            mean,
+            rstd,
+            w,
+            b,
+            [True, True, True],
+        )
+        f.call(
+            aten.native_layer_norm_backward.default,
+            data(2, 2, 3),
+            x,
+            [2, 3],
+            mean,
+            rstd,
+            w,
+            b,
+            [True, False, False],
+        )
         x, w, b = data(2, 4, 3), data(4), data(4)
         _, mean, rstd = f.call(aten.native_group_norm.default, x, w, b, 2, 4, 3, 2, 1e-5)
-        f.call(aten.native_group_norm_backward.default, data(2, 4, 3), x, mean, rstd, w, 2, 4, 3, 2, [True, True, True])
+        f.call(
+            aten.native_group_norm_backward.default,
+            data(2, 4, 3),
+            x,
+            mean,
+            rstd,
+            w,
+            2,
+            4,
+            3,
+            2,
+            [True, True, True],
+        )
 
 
 def batch_norm():
@@ -169,8 +219,22 @@ def convolution():
             x, w = data(*x), data(*w)
             bias = data(w.shape[1] * geometry[5] if geometry[3] else w.shape[0])
             (y,) = f.call(aten.convolution.default, x, w, bias, *geometry)
-            f.call(aten.convolution_backward.default, data(*y.shape), x, w, list(bias.shape), *geometry, [True] * 3)
-        f.call(aten.convolution.default, data(1, 2, 5, dtype=BF16), data(1, 2, 3, dtype=BF16), None, *calls[0][2:])
+            f.call(
+                aten.convolution_backward.default,
+                data(*y.shape),
+                x,
+                w,
+                list(bias.shape),
+                *geometry,
+                [True] * 3,
+            )
+        f.call(
+            aten.convolution.default,
+            data(1, 2, 5, dtype=BF16),
+            data(1, 2, 3, dtype=BF16),
+            None,
+            *calls[0][2:],
+        )
 
 
 def max_pooling():
@@ -205,8 +269,8 @@ def avg_pooling():
             f.call(aten.avg_pool2d_backward.default, data(*y.shape), x, *call)
         f.call(aten.avg_pool2d.default, data(1, 4, 4, dtype=I64), [2, 2])
         f.call(aten.avg_pool3d.default, data(1, 2, 3, 3), [2, 2, 2], [1, 1, 1])
-        x = torch.tensor([[[1, INF, 2], [NAN, 1, 0], [3, 4, 5]]])
-        for x, sizes in ((x, [2, 2]), (data(1, 4, 6), [2, 3]), (data(1, 3, 2), [4, 3])):
+        special = torch.tensor([[[1, INF, 2], [NAN, 1, 0], [3, 4, 5]]])
+        for x, sizes in ((special, [2, 2]), (data(1, 4, 6), [2, 3]), (data(1, 3, 2), [4, 3])):
             (y,) = f.call(aten._adaptive_avg_pool2d.default, x, sizes)
             f.call(aten._adaptive_avg_pool2d_backward.default, data(*y.shape), x)
 
@@ -228,7 +292,14 @@ def losses():
             p[0, 0], p[0, 1] = 0, 1
             f.call(aten.binary_cross_entropy.default, p, t.abs() / 4, weight, reduction)
             f.call(aten.binary_cross_entropy_backward.default, grad, p, t.abs() / 4, weight, reduction)
-            f.call(aten.binary_cross_entropy_with_logits.default, x, t.abs() / 4, weight, data(3).abs(), reduction)
+            f.call(
+                aten.binary_cross_entropy_with_logits.default,
+                x,
+                t.abs() / 4,
+                weight,
+                data(3).abs(),
+                reduction,
+            )
             target = torch.tensor([2, 1])
             for weight, ignore in ((None, -100), (torch.tensor([0.5, 2, 4]), 1)):
                 loss, total = f.call(aten.nll_loss_forward.default, x, target, weight, reduction, ignore)
@@ -249,7 +320,12 @@ def losses():
 
 def resampling():
     with File("resampling") as f:
-        for name in ("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bilinear2d", "upsample_bicubic2d"):
+        for name in (
+            "upsample_nearest2d",
+            "_upsample_nearest_exact2d",
+            "upsample_bilinear2d",
+            "upsample_bicubic2d",
+        ):
             op, backward = getattr(aten, name).default, getattr(aten, name + "_backward").default
             for sizes, scales in (((6, 4), [None, None]), ((2, 5), [None, None]), ((4, 3), [1.5, 1.6])):
                 for align_corners in [[]] if "nearest" in name else [[False], [True]]:
