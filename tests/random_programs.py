@@ -212,7 +212,7 @@ class Program:
 
     @staticmethod
     def scalar(t: torch.Tensor, z: int) -> str:
-        # A CPU tensor fills one of an accelerator but is copied to one of the CPU, which expanded ones refuse.
+        # A CPU tensor fills one of an accelerator but is copied to one of the CPU: expanded ones refuse that.
         return SCALARS[z % (6 if overlaps_itself(t) else len(SCALARS))]
 
     def can_write_from(self, dst: torch.Tensor, src: torch.Tensor) -> bool:
@@ -230,7 +230,7 @@ class Program:
     def exact(self, *tensors: torch.Tensor, dtypes: tuple[torch.dtype, ...] = ()) -> bool:
         """Whether arithmetic among the tensors and others of `dtypes` has one answer."""
         mixed = {d.is_floating_point or d.is_complex for d in (*dtypes, *(t.dtype for t in tensors))}
-        # Integers that meet floats are rounded, by the CPU to the float's dtype and by others not before the end.
+        # The CPU rounds integers to the dtype of the floats that they meet, XLA not before the end.
         most = 256 if len(mixed) == 2 else None
         return all(self.pair.defined.all(t) and is_tame(t, most) for t in tensors)
 

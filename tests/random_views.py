@@ -222,7 +222,7 @@ def raw_bytes(t: torch.Tensor) -> np.ndarray:
 
 
 def is_tame(t: torch.Tensor, most: int | None = None) -> bool:
-    """Whether arithmetic is exact in every order: floats are small multiples of an eighth, integers <= most."""
+    """Whether arithmetic is exact in every order: floats are small multiples of 1/8, integers <= most."""
     if not (t.dtype.is_floating_point or t.dtype.is_complex):
         return most is None or bool(((t >= -most) & (t <= most)).all() if t.dtype != torch.bool else True)
     t = torch.view_as_real(t.resolve_conj()) if t.dtype.is_complex else t
