@@ -133,7 +133,8 @@ Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
               " doesn't match the broadcast shape ", IntArrayRef(shape));
   // The same elements, even if they overlap: nothing to do, as on the CPU.
   if (src.is_alias_of(dst) && src.storage_offset() == dst.storage_offset() && src.strides() == dst.strides() &&
-      src.sizes() == dst.sizes() && src.scalar_type() == dst.scalar_type() && same_flags(src, dst)) {
+      src.sizes() == dst.sizes() && src.scalar_type() == dst.scalar_type() && src.is_conj() == dst.is_conj() &&
+      src.is_neg() == dst.is_neg()) {
     return dst;
   }
   at::assert_no_internal_overlap(dst);
