@@ -188,6 +188,20 @@ Tensor& range_out(const at::Scalar& start, const at::Scalar& end, Tensor& out) {
   return at::range_out(out, start, end, 1);
 }
 
+// Left to itself, its Meta kernel would have no functional form: the factories take dtype and device where it has `out`.
+Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
+  const auto values = at::arange(start, end, step, out.options());
+  at::native::resize_output(out, values.sizes());
+  return out.copy_(values);
+}
+
+bool equal(const Tensor& self, const Tensor& other) {
+  TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
+              " and ", other.device());
+  if (!self.is_same_size(other)) return false;
+  return self.numel() == 0 || at::eq(self, other).all().item<bool>();
+}
+
 // Flash attention where the core's attention applies (crates/ops/src/attention.rs), as on the CPU; else math.
 int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Opt<Tensor>& mask,
                          double dropout, bool, Opt<double>, bool grouped) {
@@ -229,6 +243,8 @@ void register_kernels() {
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
   m.impl("native_batch_norm", TORCH_FN(native_batch_norm));
   m.impl("range.out_", TORCH_FN(range_out));
+  m.impl("arange.start_out", TORCH_FN(arange_out));
+  m.impl("equal", TORCH_FN(equal));
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
   at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&fused_sdp_choice);
   // copy_ falls through these keys but _copy_from does not: resolving a conjugate would clone, copy, and resolve again

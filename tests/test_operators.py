@@ -1,0 +1,66 @@
+"""Operators on the device against the CPU: values, dtypes, sizes and strides."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.usefixtures("no_fallback")
+
+GRID = torch.arange(25.0).reshape(5, 5) / 4 + 3
+
+
+def moved(value, device):
+    return value.clone().to(device) if isinstance(value, torch.Tensor) else value
+
+
+def compare(function, *args):
+    """`function` gives the same on both devices."""
+    want = function(*(moved(arg, "cpu") for arg in args))
+    got = function(*(moved(arg, "tpu") for arg in args))
+    if not isinstance(want, torch.Tensor):
+        assert got == want
+        return
+    assert got.device.type == "tpu"
+    assert got.stride() == want.stride()
+    torch.testing.assert_close(got.cpu(), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("p", [1, 2, 5])
+def test_mvlgamma(p):
+    compare(lambda x: torch.mvlgamma(x, p), GRID)
+
+
+def test_arange_into_a_given_tensor():
+    def into(x):
+        return torch.arange(1, 7, 2, out=x)
+
+    compare(into, torch.zeros(3, dtype=torch.int64))
+    compare(into, torch.zeros(0))
+    compare(lambda x: torch.arange(4, out=x[::2]), torch.zeros(8))
+
+
+def test_equal():
+    compare(torch.equal, GRID, GRID)
+    compare(torch.equal, GRID, GRID + 1)
+    compare(torch.equal, GRID, GRID[:2])
+    compare(torch.equal, GRID[:0], GRID[:0])
+    with pytest.raises(RuntimeError, match="different devices"):
+        torch.equal(GRID.to("tpu"), GRID)
+
+
+@pytest.mark.parametrize("offset", [0, 5, 10])
+def test_as_strided_reaches_the_whole_storage(offset):
+    compare(lambda x: torch.as_strided(x[5:15], (2, 2), (1, 2), offset), torch.arange(20.0))
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (2, 0, 3)])
+def test_flips_without_elements(sizes):
+    compare(torch.fliplr, torch.ones(sizes))
+    compare(torch.flipud, torch.ones(sizes))
+
+
+def test_products_over_nothing():
+    compare(
+        lambda *matrices: torch.linalg.multi_dot(matrices), torch.ones(3, 0), torch.ones(0, 3), GRID[:3, :2]
+    )
