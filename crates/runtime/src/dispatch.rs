@@ -264,7 +264,8 @@ fn on_the_host(call: &Call, signature: Signature, reason: String) -> (Signature,
 /// `out=` arguments that must be resized first: the call is planned again once they have their sizes.
 fn resizing(call: &Call, metas: &MetaResult) -> Option<Arc<Plan>> {
     let mut resized = Vec::new();
-    for (slot, meta) in &metas.mutated {
+    let fresh = metas.functional.len().saturating_sub(metas.mutated.len());
+    for (k, (slot, meta)) in metas.mutated.iter().enumerate() {
         let mut sizes: Option<&[i64]> = None;
         crate::call::for_each_tensor(call.args, &mut |at, value| {
             if at == *slot
@@ -274,13 +275,17 @@ fn resizing(call: &Call, metas: &MetaResult) -> Option<Arc<Plan>> {
             }
         });
         if sizes.is_some_and(|sizes| *sizes != meta.sizes[..]) {
-            resized.push((*slot as u32, meta.clone()));
+            // Python's Meta kernels leave resized tensors row-major; they get the strides of a fresh result.
+            let strides = match metas.functional.get(fresh + k) {
+                Some(Some(result)) if result.sizes == meta.sizes => result.strides.clone(),
+                _ => meta.strides.clone(),
+            };
+            resized.push((*slot as u32, TensorMeta { strides, ..meta.clone() }));
         }
     }
     if resized.is_empty() {
         return None;
     }
-    let fresh = metas.functional.len().saturating_sub(metas.mutated.len());
     let recorded = Recorded {
         resized,
         outputs: metas.functional[..fresh].to_vec(),
