@@ -182,3 +182,28 @@ def test_a_shim_of_another_build(tpu, tmp_path, library):
     assert "does not load into torch" in done.stderr
     assert "Fix: reinstall torch-pjrt" in done.stderr
     assert done.stderr.count("torch-pjrt:") == 1, done.stderr
+
+
+def test_without_a_plugin_every_use_says_why(tpu):
+    source = """
+    import torch
+    uses = [lambda: torch.ones(1).to("tpu"), torch.tpu.init, torch.tpu.get_device_name, torch.tpu.current_stream,
+            torch.tpu.memory_allocated, torch.tpu.synchronize, lambda: torch.tpu.set_device(0)]
+    for use in uses:
+        try:
+            use()
+        except RuntimeError as error:
+            assert "Fix: set it to the path of a PJRT plugin" in str(error), error
+        else:
+            raise AssertionError("no error")
+    assert not torch.accelerator.is_available()
+    assert torch.accelerator.device_count() == torch.tpu.device_count() == 0
+    torch.manual_seed(1), torch.tpu.manual_seed_all(1), torch.tpu.empty_cache(), torch.tpu.stats()
+    assert not torch.ones(2).is_pinned()
+    with torch.random.fork_rng():
+        torch.rand(2)
+    assert len(list(torch.utils.data.DataLoader([1, 2]))) == 2
+    """
+    done = run(source, env={"TORCH_PJRT_PLUGIN": "/no/such/plugin.so"})
+    assert done.stderr.count("torch-pjrt:") == 1
+    assert "..\n" not in done.stderr

@@ -159,16 +159,6 @@ def test_every_name_of_all_exists(stub_tpu):
             assert hasattr(stub_tpu, name), name
 
 
-def test_user_location_is_outside_torch():
-    from torch_pjrt._location import user_location
-
-    def here():
-        return user_location()
-
-    assert here().endswith("in here")
-    assert "test_tpu_module.py:" in here()
-
-
 # On the device ------------------------------------------------------------------------------------
 
 

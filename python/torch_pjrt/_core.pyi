@@ -182,7 +182,6 @@ def wait_compiles() -> None:
 def set_tracer(
     trace: Callable[[str, list[Any]], TraceResult],
     meta_tensor: Callable[[Sequence[int], Sequence[int], int], Any],
-    user_location: Callable[[], str | None],
 ) -> None:
     """Register the Python side of a plan miss (`torch_pjrt._decompose`).
 
@@ -190,7 +189,6 @@ def set_tracer(
     host) is `meta_tensor(sizes, strides, dtype)`; a wrapped number is the Python number; dtype, layout and memory format
     are their c10 numbers; device and generator are None; lists are lists. Numbers become part of the program, so the
     core's key must hold their values. The core calls it with the GIL, with no Rust lock held.
-    user_location(): "file.py:12 in forward", the innermost frame outside torch and torch_pjrt, or None.
     """
 
 def lower_to_text(graph: TracedGraph) -> dict[str, Any]:

@@ -130,7 +130,8 @@ def register() -> None:
             plugin_candidates=choice.candidates,
             num_devices=choice.num_devices,
             no_plugin_message=f"torch-pjrt has no device: {choice.problem}",
-            register_hooks=bool(choice.candidates),
+            # Without a plugin, too: PyTorch fails inside where a named device has none.
+            register_hooks=True,
             cache_dir=cache_dir(),
         )
     except ImportError as error:
@@ -140,7 +141,7 @@ def register() -> None:
         ) from error
     _publish_module(torch)
     os.register_at_fork(after_in_child=_core.after_fork_in_child)
-    _core.set_tracer(_trace, _meta_tensor, _user_location)
+    _core.set_tracer(_trace, _meta_tensor)
     # PyTorch's default for an out-of-tree device is float16; every TPU is made for bfloat16.
     torch.set_autocast_dtype("tpu", torch.bfloat16)
     if choice.candidates:
@@ -177,12 +178,6 @@ def _meta_tensor(sizes, strides, dtype):
     return _decompose.meta_tensor(sizes, strides, dtype)
 
 
-def _user_location():
-    from . import _location
-
-    return _location.user_location()
-
-
 def warn(message: str) -> None:
     """One warning that cannot become an exception: `python -W error` must not break `import torch`."""
     try:
@@ -204,7 +199,7 @@ def autoload() -> None:
                 return
         register()
         if state.plugin is not None and state.plugin.explicit and state.plugin.problem:
-            warn(f"torch-pjrt: the device `tpu` is not available: {state.plugin.problem}.")
+            warn(f"torch-pjrt: the device `tpu` is not available: {state.plugin.problem.rstrip('.')}.")
         elif problem := _plugins.environment_problem():
             warn(f"torch-pjrt: {problem}")
     except Exception as error:

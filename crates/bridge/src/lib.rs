@@ -52,6 +52,11 @@ fn detached<T: Send>(py: Python<'_>, body: impl FnOnce() -> runtime::Result<T> +
 
 fn checked(index: i32) -> PyResult<i32> {
     let count = device::count();
+    if count == 0
+        && let Some(config) = device::config()
+    {
+        return Err(PyRuntimeError::new_err(config.no_plugin_message.clone()));
+    }
     if index < 0 || index as usize >= count {
         return Err(PyRuntimeError::new_err(format!(
             "invalid device ordinal {index}: {count} tpu device(s) are available"
@@ -381,9 +386,7 @@ fn wait_compiles(py: Python<'_>) -> PyResult<()> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (trace, meta_tensor, user_location))]
-fn set_tracer(trace: Py<PyAny>, meta_tensor: Py<PyAny>, user_location: Py<PyAny>) {
-    let _ = user_location;
+fn set_tracer(trace: Py<PyAny>, meta_tensor: Py<PyAny>) {
     let _ = trace::TRACER.set(trace::Tracer { trace, meta_tensor });
 }
 
