@@ -202,6 +202,18 @@ bool equal(const Tensor& self, const Tensor& other) {
   return self.numel() == 0 || at::eq(self, other).all().item<bool>();
 }
 
+// The positions of the repeated elements. Its size depends on values unless the caller says it.
+Tensor repeat_interleave(const Tensor& repeats, std::optional<c10::SymInt> output_size) {
+  TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
+  TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
+              "repeats has to be Long or Int tensor");
+  if (repeats.numel() == 0) return at::empty_like(repeats);
+  TORCH_CHECK(output_size || repeats.min().item<int64_t>() >= 0, "repeats can not be negative");
+  const auto ends = repeats.cumsum(0);
+  const auto size = output_size ? output_size->expect_int() : ends.select(0, -1).item<int64_t>();
+  return at::searchsorted(ends, at::arange(size, ends.options()), /*out_int32=*/false, /*right=*/true).to(repeats);
+}
+
 // Flash attention where the core's attention applies (crates/ops/src/attention.rs), as on the CPU; else math.
 int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Opt<Tensor>& mask,
                          double dropout, bool, Opt<double>, bool grouped) {
@@ -245,6 +257,7 @@ void register_kernels() {
   m.impl("range.out_", TORCH_FN(range_out));
   m.impl("arange.start_out", TORCH_FN(arange_out));
   m.impl("equal", TORCH_FN(equal));
+  m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
   at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&fused_sdp_choice);
   // copy_ falls through these keys but _copy_from does not: resolving a conjugate would clone, copy, and resolve again

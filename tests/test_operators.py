@@ -64,3 +64,15 @@ def test_products_over_nothing():
     compare(
         lambda *matrices: torch.linalg.multi_dot(matrices), torch.ones(3, 0), torch.ones(0, 3), GRID[:3, :2]
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_repeat_interleave_by_a_tensor(dtype):
+    repeats = torch.tensor([2, 0, 3, 1, 0], dtype=dtype)
+    compare(torch.repeat_interleave, repeats)
+    compare(torch.repeat_interleave, repeats[:0])
+    compare(torch.repeat_interleave, torch.zeros(3, dtype=dtype))
+    compare(lambda x, n: torch.repeat_interleave(x, n, dim=1), GRID, repeats)
+    compare(lambda x, n: torch.repeat_interleave(x, n, dim=0, output_size=6), GRID, repeats)
+    with pytest.raises(RuntimeError, match="negative"):
+        torch.repeat_interleave(GRID.to("tpu"), (repeats - 1).to("tpu"), dim=0)
