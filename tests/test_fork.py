@@ -56,15 +56,23 @@ def test_use_in_a_child_after_the_parent_is_cudas_error(tpu):
     out = run(
         """
         x = torch.ones(3, device="tpu")
-        child(lambda: torch.ones(3, device="tpu"))
-        child(lambda: x + 1)
-        child(lambda: x.cpu())
-        child(lambda: torch.tpu.init())
-        child(lambda: torch.tpu.synchronize())
+        event = torch.tpu.Event()
+        event.record()
+        uses = [
+            lambda: torch.ones(3, device="tpu"), lambda: torch.ones(3).to("tpu"), lambda: x + 1, lambda: x.add_(1),
+            lambda: x.cpu(), lambda: x[1].item(), lambda: x.clone(), lambda: x.copy_(torch.zeros(3)),
+            lambda: x.untyped_storage().resize_(0), lambda: torch.tpu.init(), lambda: torch.tpu.synchronize(),
+            lambda: torch.tpu.Stream(), lambda: torch.tpu.current_stream().synchronize(),
+            lambda: torch.tpu.Event().record(), lambda: torch.tpu.get_device_name(),
+        ]
+        for use in uses:
+            child(use)
+        print("uses:", len(uses))
         print("parent:", (x + 1).sum().item())
         """
     )
-    assert out.count(f"child: RuntimeError {ERROR}") == 5
+    assert "uses: 15" in out
+    assert out.count(f"child: RuntimeError {ERROR}") == 15, out
     assert "'spawn' start method" in out
     assert "parent: 6.0" in out
 

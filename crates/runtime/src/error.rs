@@ -30,7 +30,7 @@ pub enum Error {
     #[error("{op}: execution failed: {source}")]
     Execute { op: String, source: Arc<pjrt::Error> },
     /// Found when a result is read, after the call that caused it has returned.
-    #[error("{origin}: {source}")]
+    #[error("{}", asynchronous(origin, source))]
     Asynchronous { origin: Origin, source: Arc<Error> },
     #[error("{message}")]
     Index { message: String },
@@ -83,6 +83,14 @@ impl Error {
 
     pub fn internal(message: impl Into<String>) -> Self {
         Error::Internal(message.into())
+    }
+}
+
+/// The origin begins with the operator, as the message of a failed execution does.
+fn asynchronous(origin: &Origin, error: &Error) -> String {
+    match error {
+        Error::Execute { source, .. } => format!("{origin}: execution failed: {source}"),
+        error => format!("{origin}: {error}"),
     }
 }
 

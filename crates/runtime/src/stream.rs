@@ -222,3 +222,35 @@ impl EventState {
 pub fn submit(device: &'static Device, done: pjrt::Event, origin: Origin) -> Result<()> {
     device.streams().with(current(device.index()), |stream| stream.submitted(done, origin))?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator;
+    use crate::origin::Site;
+
+    fn failure() -> pjrt::Event {
+        pjrt::Event::done(Err(pjrt::Error::Api {
+            method: "PJRT_LoadedExecutable_Execute",
+            code: pjrt::Code::Internal,
+            message: "the chip is on fire".to_owned(),
+        }))
+    }
+
+    #[test]
+    fn an_execution_that_fails_names_its_operator() {
+        let origin = Origin { op: operator::resolve("aten::mul.Tensor", "", 0), site: Site(0) };
+        let stream = Stream::default();
+        let error = stream.submitted(failure(), origin).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "aten::mul.Tensor: execution failed: PJRT_LoadedExecutable_Execute failed: INTERNAL: the chip is on fire"
+        );
+        // One that is found out later is raised once, by whoever waits for the stream.
+        stream.in_flight.lock().push_back(InFlight { done: Arc::new(failure()), origin });
+        stream.in_flight.lock().push_back(InFlight { done: Arc::new(pjrt::Event::done(Ok(()))), origin });
+        assert!(stream.is_idle());
+        assert!(matches!(stream.synchronize(), Err(Error::Asynchronous { .. })));
+        assert!(stream.synchronize().is_ok());
+    }
+}
