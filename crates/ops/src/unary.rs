@@ -43,9 +43,9 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::isposinf", |c| classify(c, |x| x.eq(x.splat(f64::INFINITY)))),
     OpDef::new("aten::lgamma", |c| unary(c, |x| x.lgamma())),
     OpDef::new("aten::log", |c| unary(c, |x| x.log())),
-    OpDef::new("aten::log10", |c| unary(c, |x| x.log() / LN_10)),
+    OpDef::new("aten::log10", |c| unary(c, |x| divided(x.log(), LN_10))),
     OpDef::new("aten::log1p", |c| unary(c, |x| x.log1p())),
-    OpDef::new("aten::log2", |c| unary(c, |x| x.log() / LN_2)),
+    OpDef::new("aten::log2", |c| unary(c, |x| divided(x.log(), LN_2))),
     OpDef::new("aten::logical_not", logical_not),
     OpDef::new("aten::logit", logit),
     OpDef::new("aten::nan_to_num", nan_to_num),
@@ -87,6 +87,18 @@ fn exp2<'f>(x: Expr<'f>) -> Expr<'f> {
             return crate::formula::formula(b, [v], |[x]| (x * LN_2).exp());
         }
         crate::formula::formula(b, [v], |[x]| x.splat(2.0).pow(x))
+    })
+}
+
+/// Complex numbers part by part: as a complex quotient, infinity would make NaN of the other part.
+fn divided<'f>(x: Expr<'f>, divisor: f64) -> Expr<'f> {
+    x.emit(|b, v| {
+        if !b.elem(v).is_complex() {
+            return crate::formula::formula(b, [v], |[x]| x / divisor);
+        }
+        crate::formula::formula(b, [v], |[x]| {
+            (x.real() / divisor).apply2(x.imag() / divisor, stablehlo::Builder::complex)
+        })
     })
 }
 
