@@ -39,7 +39,8 @@ void register_hooks() {
   // Without an entry, torch.accelerator.Graph would raise a plain RuntimeError.
   at::GraphImplRegistry()->Register(
       c10::DeviceTypeName(kTpu, false), [](const at::GraphImplArgs&) -> std::unique_ptr<at::GraphImplInterface> {
-        TORCH_CHECK_NOT_IMPLEMENTED(false, "torch.accelerator.Graph is not implemented on tpu: PJRT captures no graphs");
+        TORCH_CHECK_NOT_IMPLEMENTED(false,
+                                    "torch.accelerator.Graph is not implemented on tpu: PJRT captures no graphs");
       });
 }
 

@@ -188,7 +188,8 @@ Tensor& range_out(const at::Scalar& start, const at::Scalar& end, Tensor& out) {
   return at::range_out(out, start, end, 1);
 }
 
-// Left to itself, its Meta kernel would have no functional form: the factories take dtype and device where it has `out`.
+// Left to itself, its Meta kernel would have no functional form: the factories take dtype and device where it has
+// `out`.
 Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
   const auto values = at::arange(start, end, step, out.options());
   at::native::resize_output(out, values.sizes());
@@ -219,11 +220,10 @@ int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& v
                          double dropout, bool, Opt<double>, bool grouped) {
   const auto& q = query.sizes();
   const auto& k = key.sizes();
-  const bool fits = at::globalContext().userEnabledFlashSDP() && dropout == 0.0 && query.dim() == 4 &&
-                    key.dim() == 4 && k == value.sizes() && q[0] == k[0] && q[3] == k[3] && query.numel() != 0 &&
-                    key.numel() != 0 && (q[1] == k[1] || (grouped && q[1] % k[1] == 0)) &&
-                    at::isFloatingType(query.scalar_type()) && key.scalar_type() == query.scalar_type() &&
-                    value.scalar_type() == query.scalar_type() &&
+  const bool fits = at::globalContext().userEnabledFlashSDP() && dropout == 0.0 && query.dim() == 4 && key.dim() == 4 &&
+                    k == value.sizes() && q[0] == k[0] && q[3] == k[3] && query.numel() != 0 && key.numel() != 0 &&
+                    (q[1] == k[1] || (grouped && q[1] % k[1] == 0)) && at::isFloatingType(query.scalar_type()) &&
+                    key.scalar_type() == query.scalar_type() && value.scalar_type() == query.scalar_type() &&
                     // The gradient of a mask is none of its results.
                     !(mask && mask->requires_grad() && at::GradMode::is_enabled());
   return static_cast<int64_t>(fits ? at::SDPBackend::flash_attention : at::SDPBackend::math);

@@ -27,19 +27,19 @@ struct TpuTensor {
 };
 
 enum TpuTag : int32_t {
-  TPU_NONE,        // None or undefined tensor
-  TPU_TENSOR,      // u.tensor
-  TPU_INT,         // u.i  (also SymInt, dtype, layout, memory format)
-  TPU_DOUBLE,      // u.d
-  TPU_BOOL,        // u.i
-  TPU_COMPLEX,     // u.c
-  TPU_STRING,      // u.string, NUL-terminated
-  TPU_INT_LIST,    // u.list of int64_t
-  TPU_DOUBLE_LIST, // u.list of double
-  TPU_BOOL_LIST,   // u.list of uint8_t
-  TPU_VALUE_LIST,  // u.list of TpuValue (tensor lists, optional tensor lists, scalar lists)
-  TPU_DEVICE,      // u.i = type << 32 | (uint8_t)index
-  TPU_GENERATOR,   // u.generator: at::GeneratorImpl*, only handed back through TpuShimApi::rng_advance
+  TPU_NONE,         // None or undefined tensor
+  TPU_TENSOR,       // u.tensor
+  TPU_INT,          // u.i  (also SymInt, dtype, layout, memory format)
+  TPU_DOUBLE,       // u.d
+  TPU_BOOL,         // u.i
+  TPU_COMPLEX,      // u.c
+  TPU_STRING,       // u.string, NUL-terminated
+  TPU_INT_LIST,     // u.list of int64_t
+  TPU_DOUBLE_LIST,  // u.list of double
+  TPU_BOOL_LIST,    // u.list of uint8_t
+  TPU_VALUE_LIST,   // u.list of TpuValue (tensor lists, optional tensor lists, scalar lists)
+  TPU_DEVICE,       // u.i = type << 32 | (uint8_t)index
+  TPU_GENERATOR,    // u.generator: at::GeneratorImpl*, only handed back through TpuShimApi::rng_advance
   TPU_OTHER,
 };
 
@@ -80,14 +80,14 @@ struct TpuMeta {
   const int64_t* sizes;
   const int64_t* strides;
   int32_t ndim;
-  int8_t dtype;      // c10::ScalarType; -1: undefined tensor
+  int8_t dtype;  // c10::ScalarType; -1: undefined tensor
 };
 
 // "Slot": position of a tensor among the call's defined tensors, depth first through lists.
 // What a plan tells the shim: which outputs to allocate, which arguments to resize (out=), what to return.
 struct TpuPlanInfo {
-  void* plan;                 // core's handle, borrowed: valid until the thread's next tpu plan call
-  uint32_t nouts;             // fresh outputs, flattened
+  void* plan;      // core's handle, borrowed: valid until the thread's next tpu plan call
+  uint32_t nouts;  // fresh outputs, flattened
   const TpuMeta* outs;
   // Not 0: out= arguments that must take these sizes first. The shim resizes them and plans the call again; nothing
   // else of this plan is used.
@@ -103,7 +103,7 @@ struct TpuPlanInfo {
 
 // A storage that execute_dynamic made for one output; the shim owns the handle.
 struct TpuDynamicOut {
-  TpuMeta meta;    // borrowed until the thread's next call into the core
+  TpuMeta meta;  // borrowed until the thread's next call into the core
   void* storage;
   void* address;
   size_t nbytes;
@@ -120,15 +120,15 @@ struct TpuMetaResult {
   // schema order. 0 and NULL when there is no functional form.
   uint32_t nfunctional;
   const TpuMeta* functional;
-  uint32_t nmutated;           // mutated tensors (in-place, out=), in slot order
+  uint32_t nmutated;  // mutated tensors (in-place, out=), in slot order
   const uint32_t* mutated_slots;
-  const TpuMeta* mutated;      // their metadata after the call
-  const char* error;           // set when Meta is not available (data dependent): the core decides (host fallback or error)
+  const TpuMeta* mutated;  // their metadata after the call
+  const char* error;       // set when Meta is not available (data dependent): the core decides (host fallback or error)
 };
 
 enum TpuStatus : int32_t {
   TPU_OK = 0,
-  TPU_MISS = 1,                // plan(): run Meta, then call build()
+  TPU_MISS = 1,  // plan(): run Meta, then call build()
   // errors: the exception to raise; message from last_error()
   TPU_RUNTIME_ERROR = 16,
   TPU_VALUE_ERROR,
@@ -136,12 +136,12 @@ enum TpuStatus : int32_t {
   TPU_INDEX_ERROR,
   TPU_NOT_IMPLEMENTED,
   TPU_OUT_OF_MEMORY,
-  TPU_PYTHON_ERROR,            // a Python exception is set on this thread: throw python_error
+  TPU_PYTHON_ERROR,  // a Python exception is set on this thread: throw python_error
 };
 
 struct TpuMemoryStats {
-  int64_t allocated_current, allocated_peak, allocated_total, freed_total;   // bytes
-  int64_t blocks_current, blocks_peak, blocks_total, blocks_freed;           // storages
+  int64_t allocated_current, allocated_peak, allocated_total, freed_total;  // bytes
+  int64_t blocks_current, blocks_peak, blocks_total, blocks_freed;          // storages
   int64_t ooms;
   int64_t free_bytes, total_bytes;
 };
@@ -157,8 +157,8 @@ struct TpuCoreApi {
   const char* const* (*native_ops)();
   // name "aten::add_", overload "Tensor"; functional_* name the functional form found by schema ("" when none).
   // mutated_args: bit i set when argument i is written. Returns the operator id.
-  int32_t (*resolve)(const char* name, const char* overload, const char* functional_name, const char* functional_overload,
-                     uint64_t mutated_args, uint32_t* op);
+  int32_t (*resolve)(const char* name, const char* overload, const char* functional_name,
+                     const char* functional_overload, uint64_t mutated_args, uint32_t* op);
   int32_t (*plan)(const TpuCall*, TpuPlanInfo*);
   int32_t (*build)(const TpuCall*, const TpuMetaResult*, TpuPlanInfo*);
   // outs: fresh outputs, allocated by the shim.
@@ -198,9 +198,9 @@ struct TpuCoreApi {
   int32_t (*read_scalar)(const TpuTensor* src, void* out);
 
   // devices --------------------------------------------------------------------------------------------------
-  int32_t (*device_count)();                 // 0 when no plugin; never fails; does not start the client
+  int32_t (*device_count)();  // 0 when no plugin; never fails; does not start the client
   int32_t (*current_device)();
-  int32_t (*exchange_device)(int32_t);       // returns the previous one; -1: no change
+  int32_t (*exchange_device)(int32_t);  // returns the previous one; -1: no change
   int32_t (*synchronize)(int32_t device);
   int32_t (*memory_stats)(int32_t device, TpuMemoryStats*);
   void (*reset_peak_stats)(int32_t device);
@@ -243,8 +243,8 @@ struct TpuShimApi {
   int32_t (*rng_advance)(void* generator, int32_t device, uint64_t increment, uint64_t* seed, uint64_t* offset);
   // Reads (write = 0) or sets (write = 1) the state of the default generator of `device`. Starts no client.
   int32_t (*default_generator_state)(int32_t device, int32_t write, uint64_t* seed, uint64_t* offset);
-  // NULL-terminated names from native_ops() that this torch does not have, or that are CompositeImplicit and so were not
-  // registered (an override would lose their autograd formula).
+  // NULL-terminated names from native_ops() that this torch does not have, or that are CompositeImplicit and so were
+  // not registered (an override would lose their autograd formula).
   const char* const* (*skipped_ops)();
 };
 
