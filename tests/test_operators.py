@@ -76,3 +76,42 @@ def test_repeat_interleave_by_a_tensor(dtype):
     compare(lambda x, n: torch.repeat_interleave(x, n, dim=0, output_size=6), GRID, repeats)
     with pytest.raises(RuntimeError, match="negative"):
         torch.repeat_interleave(GRID.to("tpu"), (repeats - 1).to("tpu"), dim=0)
+
+
+INFINITE = torch.tensor([0.0, torch.nan, torch.inf, -torch.inf, -0.0, 2.0])
+TRUTH = torch.tensor([False, True, False, True, True, False])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_truth_value_in_arithmetic_is_a_number(dtype):
+    x = INFINITE.to(dtype)
+    compare(torch.mul, TRUTH, x)
+    compare(torch.mul, x, TRUTH)
+    compare(torch.div, TRUTH, x)
+    compare(lambda mask: mask / torch.tensor(0.0, dtype=dtype), TRUTH)
+    compare(lambda mask, x: torch.addcmul(x, mask.to(x.dtype), x), TRUTH, x)
+    compare(lambda mask, x: x.mul_(mask), TRUTH, x)
+
+
+@pytest.mark.parametrize("function", [torch.log2, torch.log10, torch.exp2])
+def test_logarithms_of_complex_zero(function):
+    compare(function, torch.tensor([0j, 1j, -2 - 1j, 3 + 0j]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int32])
+def test_ldexp_beyond_the_range_of_powers(dtype):
+    x = torch.tensor([0.0, 1.0, -3.0, 2.0**-14, 2.0**15]).to(dtype)
+    for exponent in (0, 5, -7, 125, 200, 249, -2000):
+        compare(torch.ldexp, x, torch.full((5,), exponent))
+    small = torch.tensor([2.0**-120, -(2.0**-100), 1e-30])
+    compare(torch.ldexp, small, torch.tensor([200, 220, 190], dtype=torch.int32))
+    compare(torch.ldexp, small, torch.tensor([0.5, 1.5, -1.5]))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bfloat16, torch.float32])
+def test_native_dropout_backward(dtype):
+    compare(
+        lambda x, kept: torch.ops.aten.native_dropout_backward(x, kept, 2.0),
+        INFINITE[4:].to(dtype),
+        TRUTH[4:],
+    )

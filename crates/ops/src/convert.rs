@@ -48,6 +48,14 @@ pub fn convert(b: &mut Builder, value: Value, to: DType) -> Result<Value> {
             let imag = splat(b, real, Number::Int(0))?;
             Ok(b.complex(real, imag)?)
         }
+        (Category::Bool, Category::Float) => {
+            // XLA makes a selection of the product of a number and a converted truth value, which takes 0 for
+            // 0 * NaN, 0 * inf and 0 / 0.
+            let dims = b.ty(value).dims.clone();
+            let (one, zero) = (constant(b, Number::Int(1), to)?, constant(b, Number::Int(0), to)?);
+            let (one, zero) = (b.broadcast_scalar(one, &dims)?, b.broadcast_scalar(zero, &dims)?);
+            Ok(b.select(value, one, zero)?)
+        }
         (Category::Float, Category::Int) => {
             let wide = match to {
                 DType::Int8 | DType::Int16 | DType::UInt16 => Some(DType::Int32),
