@@ -38,6 +38,7 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::fmin", fmin),
     OpDef::new("aten::heaviside", heaviside),
     OpDef::new("aten::hypot", |c| binary(c, hypot)),
+    OpDef::new("aten::ldexp.Tensor", ldexp),
     OpDef::new("aten::logaddexp", |c| real_binary(c, log_add_exp)),
     OpDef::new("aten::logaddexp2", |c| binary(c, log_add_exp2)),
     OpDef::new("aten::__lshift__.Scalar", left_shift),
@@ -63,6 +64,34 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("prims::mul", |c| binary(c, |x, y| x * y)).composite(),
     OpDef::new("prims::sub", |c| binary(c, |x, y| x - y)).composite(),
 ];
+
+/// The power of two may lie outside the range of floats although the result does not: it is applied in four parts, each
+/// exact.
+fn ldexp(c: &mut Call<'_>) -> Result<Outputs> {
+    let (x, exponent) = (c.tensor(0)?, c.tensor(1)?);
+    let out = c.out(0)?.clone();
+    let dtype = out.dtype.opmath();
+    if !exponent.dtype.is_integral(true) || !x.dtype.is_float() {
+        return binary(c, |x, y| x * x.splat(2.0).pow(y));
+    }
+    let (limit, bias, mantissa, bits) = match dtype {
+        DType::Float64 => (2200, 1023, 1 << 52, DType::Int64),
+        _ => (400, 127, 1 << 23, DType::Int32),
+    };
+    let x = c.broadcast(&x, dtype, &out.sizes)?;
+    let exponent = c.broadcast(&exponent, DType::Int64, &out.sizes)?;
+    let value = formula(c.b, [x, exponent], |[x, e]| {
+        let e = e.max(e.splat_int(-limit)).min(e.splat_int(limit)).to(bits);
+        let part = e / e.splat_int(4);
+        let rest = e - part * part.splat_int(3);
+        let [part, rest] = [part, rest].map(|n| {
+            let biased = (n + n.splat_int(bias)) * n.splat_int(mantissa);
+            biased.emit(|b, bits| Ok(b.bitcast_convert(bits, dtype.element_type())?))
+        });
+        x * part * part * part * rest
+    })?;
+    Ok(c.convert(value, out.dtype)?.into())
+}
 
 /// base ± alpha * scaled, with alpha at position 2.
 fn add_scaled(

@@ -355,9 +355,10 @@ fn native_dropout(c: &mut Call<'_>) -> Result<Outputs> {
 
 fn native_dropout_backward(c: &mut Call<'_>) -> Result<Outputs> {
     let (grad, mask) = (c.tensor(0)?, c.tensor(1)?);
-    let value = c.value(&grad, grad.dtype)?;
+    let dtype = c.out(0)?.dtype;
+    let value = c.value(&grad, dtype)?;
     let mask = c.broadcast(&mask, DType::Bool, &grad.sizes)?;
-    let scale = c.scalar(2, grad.dtype.opmath())?;
+    let scale = c.scalar(2, dtype.opmath())?;
     let scale = c.b.broadcast_scalar(scale, &grad.sizes)?;
     Ok(masked_scale(c, value, mask, scale)?.into())
 }
