@@ -1,4 +1,4 @@
-// Device memory: the allocator PyTorch asks, storages, and tensors over them.
+// Memory: the allocators PyTorch asks, storages, and tensors over them.
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/strides.h>
@@ -13,13 +13,12 @@ struct Allocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t nbytes) override { return new_storage(nbytes, core->current_device()); }
   // The context of a DataPtr is the core's handle, not its address, so a raw address has no deleter.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* dst, const void* src, size_t nbytes) const override {
-    TORCH_CHECK_NOT_IMPLEMENTED(core->storage_copy, "tpu: copying raw storage memory is not supported");
-    check(core->storage_copy(dst, src, nbytes));
+  void copy_data(void*, const void*, size_t) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: copying raw storage memory is not supported");
   }
 
-  bool initialized() override { return core->has_primary_context(core->current_device()) != 0; }
-  void emptyCache(c10::MempoolId_t) override { core->empty_cache(); }
+  bool initialized() override { return core->has_primary_context() != 0; }
+  void emptyCache(c10::MempoolId_t) override {}  // PJRT has the only cache
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     core->record_stream(data.get_context(), stream.id());
   }
@@ -39,23 +38,30 @@ struct Allocator final : c10::DeviceAllocator {
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const auto stats = memory_stats(device);
-    const auto stat = [](int64_t current, int64_t peak, int64_t allocated, int64_t freed) {
-      c10::CachingAllocator::Stat result;
-      result.current = current, result.peak = peak, result.allocated = allocated, result.freed = freed;
-      return result;
-    };
-    const auto bytes = stat(stats.allocated_current, stats.allocated_peak, stats.allocated_total, stats.freed_total);
-    const auto blocks = stat(stats.blocks_current, stats.blocks_peak, stats.blocks_total, stats.blocks_freed);
-    constexpr auto kAggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
     c10::CachingDeviceAllocator::DeviceStats out;
+    const auto set = [](c10::CachingAllocator::StatArray* array, const TpuStat& from) {
+      auto& stat = (*array)[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+      stat.current = from.current, stat.peak = from.peak, stat.allocated = from.allocated, stat.freed = from.freed;
+    };
     for (auto* sum : {&out.allocated_bytes, &out.reserved_bytes, &out.active_bytes, &out.requested_bytes})
-      (*sum)[kAggregate] = bytes;
-    for (auto* count : {&out.allocation, &out.segment, &out.active}) (*count)[kAggregate] = blocks;
+      set(sum, stats.bytes);
+    for (auto* count : {&out.allocation, &out.segment, &out.active}) set(count, stats.storages);
     out.num_ooms = stats.ooms;
-    out.num_device_alloc = stats.blocks_total;
-    out.num_device_free = stats.blocks_freed;
+    out.num_device_alloc = stats.storages.allocated;
+    out.num_device_free = stats.storages.freed;
     return out;
   }
+};
+
+// Page-locked host memory, owned by the core; to PyTorch it is CPU memory.
+struct PinnedAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t nbytes) override {
+    void* memory = nbytes ? core->pinned_new(nbytes) : nullptr;
+    TORCH_CHECK_WITH(OutOfMemoryError, memory || !nbytes, "tpu: cannot allocate ", nbytes, " bytes of pinned memory");
+    return {memory, memory, memory ? core->pinned_free : c10::detail::deleteNothing, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return core->pinned_free; }
+  void copy_data(void* dst, const void* src, size_t nbytes) const override { default_copy_data(dst, src, nbytes); }
 };
 
 }  // namespace
@@ -65,7 +71,16 @@ c10::Allocator* allocator() {
   return instance;
 }
 
-void register_allocator() { c10::SetAllocator(kTpu, allocator()); }
+c10::Allocator* pinned_allocator() {
+  static auto* instance = new PinnedAllocator;
+  return instance;
+}
+
+c10::DataPtr new_storage(size_t nbytes, int32_t device) {
+  void *storage = nullptr, *address = nullptr;
+  check(core->storage_new(nbytes, device, &storage, &address));
+  return {address, storage, core->storage_free, device_at(device)};
+}
 
 void resize_storage(c10::StorageImpl* storage, size_t nbytes) {
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
@@ -82,20 +97,15 @@ void adopt_address(c10::StorageImpl* storage) {
   storage->set_data_ptr_noswap({data.get(), handle, core->storage_free, storage->device()});
 }
 
-at::Tensor wrap_storage(c10::DataPtr data, size_t nbytes, at::IntArrayRef sizes, at::IntArrayRef strides,
-                        at::ScalarType dtype) {
+at::Tensor new_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, int32_t device) {
+  const size_t nbytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
   auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(nbytes), std::move(data), allocator(), true);
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(nbytes),
+      shape_only ? c10::DataPtr(nullptr, device_at(device)) : new_storage(nbytes, device), allocator(), true);
   auto tensor = at::detail::make_tensor<at::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return tensor;
-}
-
-at::Tensor new_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, int32_t device) {
-  const size_t nbytes = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype));
-  auto data = shape_only ? c10::DataPtr(nullptr, device_at(device)) : new_storage(nbytes, device);
-  return wrap_storage(std::move(data), nbytes, sizes, strides, dtype);
 }
 
 void resize_tensor(at::TensorImpl* self, at::IntArrayRef sizes, const at::IntArrayRef* strides) {

@@ -12,8 +12,7 @@ constexpr c10::DeviceType kTpu = c10::DeviceType::PrivateUse1;
 
 extern const TpuCoreApi* core;  // set by tpu_shim_register before anything that uses it is registered
 
-// Set while a structured kernel is asked, on this thread, for the metadata of its outputs: nothing is allocated, copied
-// or run (see meta.cpp).
+// Set while a structured kernel is asked, on this thread, for the metadata of its outputs: nothing is allocated or run.
 extern thread_local const c10::OperatorHandle* shape_only;
 
 [[noreturn]] void throw_status(int32_t status);
@@ -27,20 +26,13 @@ int32_t device_index(c10::Device device);
 
 c10::Allocator* allocator();
 c10::Allocator* pinned_allocator();
-inline c10::DataPtr new_storage(size_t nbytes, int32_t device) {
-  void *storage = nullptr, *address = nullptr;
-  check(core->storage_new(nbytes, device, &storage, &address));
-  return {address, storage, core->storage_free, device_at(device)};
-}
+c10::DataPtr new_storage(size_t nbytes, int32_t device);
 void resize_storage(c10::StorageImpl* storage, size_t nbytes);  // keeps the common prefix of its bytes
-at::Tensor wrap_storage(c10::DataPtr data, size_t nbytes, at::IntArrayRef sizes, at::IntArrayRef strides,
-                        at::ScalarType dtype);
 at::Tensor new_tensor(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype, int32_t device);
 // Contiguous when `strides` is null; grows the storage, as resize_ does.
 void resize_tensor(at::TensorImpl* self, at::IntArrayRef sizes, const at::IntArrayRef* strides);
 
-// Makes a storage around a bare device address (at::from_blob, as torch.save's old format has it) an owner of the
-// storage that the address belongs to.
+// Makes a storage around a bare device address (at::from_blob, as in torch.save's old format) an owner of its storage.
 void adopt_address(c10::StorageImpl* storage);
 
 // Borrows the tensor's sizes and strides.
@@ -49,34 +41,28 @@ inline TpuTensor describe(const at::Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(C10_LIKELY(impl->has_storage()), "tpu: tensors with layout ", impl->layout(),
                               " are not supported beside tpu tensors; convert them with to_dense()");
   const auto device = impl->device();
-  const auto keys = impl->key_set();
-  const auto& data = impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   const bool ours = device.type() == kTpu;
-  if (C10_UNLIKELY(ours && data.get_deleter() != core->storage_free && data.get())) {
-    adopt_address(impl->unsafe_storage().unsafeGetStorageImpl());
-  }
-  TpuTensor out;
-  out.storage = ours ? data.get_context() : nullptr;
-  out.host =
-      ours || !data.get() ? nullptr : static_cast<const char*>(data.get()) + impl->storage_offset() * impl->itemsize();
-  out.sizes = impl->sizes().data();
-  out.strides = impl->strides().data();
-  out.offset = impl->storage_offset();
-  out.ndim = static_cast<int32_t>(impl->dim());
-  out.dtype = static_cast<int8_t>(c10::typeMetaToScalarType(impl->dtype()));
-  out.device_type = static_cast<int8_t>(device.type());
-  out.device_index = device.index();
-  out.flags = (impl->is_wrapped_number() ? TPU_WRAPPED_NUMBER : 0) |
-              (keys.has(c10::DispatchKey::Conjugate) ? TPU_CONJ : 0) |
-              (keys.has(c10::DispatchKey::Negative) ? TPU_NEG : 0);
-  return out;
+  auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  const auto& data = storage->_mutable_data_ptr_no_checks();
+  if (C10_UNLIKELY(ours && data.get_deleter() != core->storage_free && data.get())) adopt_address(storage);
+  const auto* host = ours ? nullptr : static_cast<const char*>(data.get());
+  const int flags = (impl->is_wrapped_number() ? TPU_WRAPPED_NUMBER : 0) | (tensor.is_conj() ? TPU_CONJ : 0) |
+                    (tensor.is_neg() ? TPU_NEG : 0);
+  return {ours ? data.get_context() : nullptr,
+          host ? host + impl->storage_offset() * impl->itemsize() : nullptr,
+          impl->sizes().data(),
+          impl->strides().data(),
+          impl->storage_offset(),
+          static_cast<int32_t>(impl->dim()),
+          static_cast<int8_t>(tensor.scalar_type()),
+          static_cast<int8_t>(device.type()),
+          device.index(),
+          static_cast<uint8_t>(flags)};
 }
 
 // Kept for the life of the process: undoing registrations at exit would race with tensors that still exist.
 torch::Library& keep_library(const char* ns, c10::DispatchKey key);
-void register_allocator();
-void register_guard();
-void register_hooks();
+void register_devices();
 void register_kernels();
 void register_dispatch();
 void register_autocast();
@@ -84,7 +70,6 @@ void register_autocast();
 at::Generator new_generator(int32_t device);
 const at::Generator& default_generator(int32_t device);
 int32_t rng_advance(void* generator, int32_t device, uint64_t increment, uint64_t* seed, uint64_t* offset) noexcept;
-int32_t default_generator_state(int32_t device, int32_t write, uint64_t* seed, uint64_t* offset) noexcept;
-const char* const* skipped_ops() noexcept;
+int32_t set_default_generator(int32_t device, uint64_t seed, uint64_t offset) noexcept;
 
 }  // namespace tpu

@@ -32,7 +32,7 @@ struct Generator final : c10::GeneratorImpl {
   uint64_t get_offset() const override { return state.offset; }
   void set_state(const c10::TensorImpl& tensor) override {
     at::detail::check_rng_state(tensor);
-    TORCH_CHECK(tensor.numel() == sizeof(State), "RNG state is wrong size: a tpu generator ", "has ", sizeof(State),
+    TORCH_CHECK(tensor.numel() == sizeof(State), "RNG state is wrong size: a tpu generator has ", sizeof(State),
                 " bytes (seed, offset), got ", tensor.numel());
     State next;
     std::memcpy(&next, tensor.data(), sizeof(State));  // a slice need not be aligned
@@ -91,11 +91,8 @@ int32_t rng_advance(void* generator, int32_t device, uint64_t increment, uint64_
   });
 }
 
-int32_t default_generator_state(int32_t device, int32_t write, uint64_t* seed, uint64_t* offset) noexcept {
-  return locked(nullptr, device, [&](Generator& impl) {
-    if (write) impl.set({*seed, *offset});
-    *seed = impl.state.seed, *offset = impl.state.offset;
-  });
+int32_t set_default_generator(int32_t device, uint64_t seed, uint64_t offset) noexcept {
+  return locked(nullptr, device, [&](Generator& impl) { impl.set({seed, offset}); });
 }
 
 }  // namespace tpu

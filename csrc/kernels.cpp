@@ -4,7 +4,6 @@
 #include <ATen/Functions.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/NativeFunctions.h>
-#include <ATen/SDPBackend.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
@@ -63,15 +62,6 @@ Tensor& set_view_(Tensor& self, at::Storage source, int64_t offset, IntArrayRef 
   self.unsafeGetTensorImpl()->set_storage_offset(offset);
   resize_tensor(self.unsafeGetTensorImpl(), sizes, strides.data() ? &strides : nullptr);
   return self;
-}
-
-Tensor& set_storage_(Tensor& self, at::Storage source) {
-  const auto numel = static_cast<int64_t>(source.nbytes() / self.itemsize());
-  return set_view_(self, std::move(source), 0, numel, {});
-}
-
-Tensor& set_tensor_(Tensor& self, const Tensor& source) {
-  return set_view_(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
 Tensor& set_empty_(Tensor& self) {
@@ -215,20 +205,6 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<c10::SymInt> outpu
   return at::searchsorted(ends, at::arange(size, ends.options()), /*out_int32=*/false, /*right=*/true).to(repeats);
 }
 
-// Flash attention where the core's attention applies (crates/ops/src/attention.rs), as on the CPU; else math.
-int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Opt<Tensor>& mask,
-                         double dropout, bool, Opt<double>, bool grouped) {
-  const auto& q = query.sizes();
-  const auto& k = key.sizes();
-  const bool fits = at::globalContext().userEnabledFlashSDP() && dropout == 0.0 && query.dim() == 4 && key.dim() == 4 &&
-                    k == value.sizes() && q[0] == k[0] && q[3] == k[3] && query.numel() != 0 && key.numel() != 0 &&
-                    (q[1] == k[1] || (grouped && q[1] % k[1] == 0)) && at::isFloatingType(query.scalar_type()) &&
-                    key.scalar_type() == query.scalar_type() && value.scalar_type() == query.scalar_type() &&
-                    // The gradient of a mask is none of its results.
-                    !(mask && mask->requires_grad() && at::GradMode::is_enabled());
-  return static_cast<int64_t>(fits ? at::SDPBackend::flash_attention : at::SDPBackend::math);
-}
-
 }  // namespace
 
 void register_kernels() {
@@ -245,8 +221,8 @@ void register_kernels() {
   m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
   m.impl("resize_", TORCH_FN(resize_));
   m.impl("set_", TORCH_FN(set_empty_));
-  m.impl("set_.source_Tensor", TORCH_FN(set_tensor_));
-  m.impl("set_.source_Storage", TORCH_FN(set_storage_));
+  m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+  m.impl("set_.source_Storage", static_cast<Tensor& (*)(Tensor&, at::Storage)>(at::native::set_));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_view_));
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   m.impl("record_stream", TORCH_FN(record_stream));
@@ -258,8 +234,9 @@ void register_kernels() {
   m.impl("arange.start_out", TORCH_FN(arange_out));
   m.impl("equal", TORCH_FN(equal));
   m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));
-  m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
-  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&fused_sdp_choice);
+  // As on the CPU: flash attention (which the core implements) where it applies, else math.
+  m.impl("_fused_sdp_choice", TORCH_FN(at::native::_fused_sdp_choice_cpp));
+  at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&at::native::_fused_sdp_choice_cpp);
   // copy_ falls through these keys but _copy_from does not: resolving a conjugate would clone, copy, and resolve again
   // without end.
   for (const auto key : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor})

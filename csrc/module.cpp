@@ -34,7 +34,7 @@ torch::Library& keep_library(const char* ns, c10::DispatchKey key) {
 
 namespace {
 
-const TpuShimApi shim_api = {TPU_ABI_VERSION, sizeof(TpuShimApi), rng_advance, default_generator_state, skipped_ops};
+const TpuShimApi shim_api = {TPU_ABI_VERSION, sizeof(TpuShimApi), rng_advance, set_default_generator};
 
 void register_all(const TpuCoreApi* api) {
   if (core == api) return;
@@ -43,9 +43,8 @@ void register_all(const TpuCoreApi* api) {
               TPU_ABI_VERSION, " (", sizeof(TpuCoreApi), " bytes) and the core ABI ", api->abi_version, " (", api->size,
               " bytes): reinstall torch-pjrt so that both come from one build");
   core = api;
-  register_allocator();
-  register_guard();
-  if (core->register_hooks) register_hooks();
+  c10::SetAllocator(kTpu, allocator());
+  register_devices();
   register_kernels();
   register_dispatch();
   register_autocast();

@@ -12,9 +12,7 @@ namespace tpu {
 constexpr auto kUnusedKey = c10::DispatchKey::IPU;
 
 struct Argument {
-  enum Kind : uint8_t { kPlain, kIntList, kDoubleList, kBoolList, kValueList } kind = kPlain;
-  bool is_scalar = false, mutated = false, is_out = false;
-  bool is_index_list = false;  // Tensor?[]: indices, which may live on the host
+  bool is_scalar, mutated, is_out;
 };
 
 struct Return {
@@ -30,25 +28,24 @@ struct Operator {
   c10::SmallVector<Argument, 8> arguments;
   c10::SmallVector<Return, 4> returns;
   uint32_t id = 0, single_outputs = 0;  // single_outputs: returns that take exactly one fresh output
-  bool mutates = false, has_index_list = false;
-  bool writes_lists = false;  // and PyTorch can do it position by position
+  bool mutates = false, has_indices = false;
 };
 
 // Made on first use, never freed. Thread safe.
 const Operator& operator_for(const c10::OperatorHandle& handle);
 
 // Every operator with this qualified name ("aten::add"), whatever its overload.
-c10::SmallVector<c10::OperatorHandle, 8> overloads_of(const std::string& name);
+std::vector<c10::OperatorHandle> overloads_of(const std::string& name);
 
-// The operator that computes what `handle` writes: foo_ -> foo, foo.out -> foo, foo -> foo_functional. Overloads are
-// matched by argument types: their names follow no rule (normal_ -> normal_functional, bernoulli_.float ->
-// bernoulli.p).
+// The operator that computes what `handle` writes: foo_ -> foo, foo.out -> foo, foo -> foo_functional. Overloads match
+// by argument types: their names follow no rule (normal_ -> normal_functional, bernoulli_.float -> bernoulli.p).
 std::optional<c10::OperatorHandle> functional_form(const c10::OperatorHandle& handle);
 
-// Runs the operator, and its functional form, for metadata alone and asks the core for a plan.
-void build_plan(const Operator& op, const TpuCall& call, c10::ArrayRef<c10::IValue> arguments, TpuPlanInfo& info);
+// Asks the core for a plan, with the metadata that the operator and its functional form give. False when out= arguments
+// had to be resized instead: the call is another one now.
+bool build_plan(const Operator& op, const TpuCall& call, c10::ArrayRef<c10::IValue> arguments, TpuPlanInfo& info);
 
-// f(tensor) for the tensors of one argument in slot order; undefined tensors have no slot.
+// f(tensor) for the defined tensors of one argument.
 template <class F>
 void for_each_tensor(const c10::IValue& value, F&& f) {
   if (value.isTensor() && value.toTensor().defined()) f(value.toTensor());

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 pub const FLAG_WRAPPED_NUMBER: u8 = 1;
 pub const FLAG_CONJ: u8 = 2;
@@ -71,7 +71,6 @@ pub struct Call {
     pub op: u32,
     pub nargs: u32,
     pub args: *const Value,
-    pub cxx: *mut c_void,
     pub modes: u32,
     pub device: i32,
 }
@@ -88,22 +87,11 @@ pub struct Meta {
 
 #[repr(C)]
 pub struct PlanInfo {
-    pub plan: *mut c_void,
     pub nouts: u32,
     pub outs: *const Meta,
-    pub nresized: u32,
-    pub resized_slots: *const u32,
-    pub resized: *const Meta,
     pub host_fallback: u32,
-    pub dynamic: u32,
-}
-
-#[repr(C)]
-pub struct DynamicOut {
-    pub meta: Meta,
-    pub storage: *mut c_void,
-    pub address: *mut c_void,
-    pub nbytes: usize,
+    pub bounded: u32,
+    pub by_position: u32,
 }
 
 #[repr(C)]
@@ -111,7 +99,6 @@ pub struct MetaResult {
     pub nfunctional: u32,
     pub functional: *const Meta,
     pub nmutated: u32,
-    pub mutated_slots: *const u32,
     pub mutated: *const Meta,
     pub error: *const c_char,
 }
@@ -130,15 +117,18 @@ pub mod status {
 
 #[repr(C)]
 #[derive(Default)]
+pub struct Stat {
+    pub current: i64,
+    pub peak: i64,
+    pub allocated: i64,
+    pub freed: i64,
+}
+
+#[repr(C)]
+#[derive(Default)]
 pub struct MemoryStats {
-    pub allocated_current: i64,
-    pub allocated_peak: i64,
-    pub allocated_total: i64,
-    pub freed_total: i64,
-    pub blocks_current: i64,
-    pub blocks_peak: i64,
-    pub blocks_total: i64,
-    pub blocks_freed: i64,
+    pub bytes: Stat,
+    pub storages: Stat,
     pub ooms: i64,
     pub free_bytes: i64,
     pub total_bytes: i64,
@@ -150,27 +140,22 @@ pub type Release = unsafe extern "C" fn(*mut c_void);
 pub struct CoreApi {
     pub abi_version: u32,
     pub size: u32,
+    /// Whether to become PyTorch's accelerator.
+    pub register_hooks: i32,
+    pub supported_dtypes: u64,
     pub last_error: unsafe extern "C" fn() -> *const c_char,
 
     pub native_ops: unsafe extern "C" fn() -> *const *const c_char,
-    pub resolve: unsafe extern "C" fn(
-        *const c_char,
-        *const c_char,
-        *const c_char,
-        *const c_char,
-        u64,
-        *mut u32,
-    ) -> i32,
+    pub resolve: unsafe extern "C" fn(*const c_char, *const c_char, u64, *mut u32) -> i32,
     pub plan: unsafe extern "C" fn(*const Call, *mut PlanInfo) -> i32,
     pub build: unsafe extern "C" fn(*const Call, *const MetaResult, *mut PlanInfo) -> i32,
-    pub execute: unsafe extern "C" fn(*const Call, *const PlanInfo, *const Tensor, u32) -> i32,
-    pub execute_dynamic: Option<unsafe extern "C" fn(*const Call, *const PlanInfo, *mut DynamicOut) -> i32>,
+    pub execute: unsafe extern "C" fn(*const Call, *const Tensor, u32) -> i32,
 
     pub storage_new: unsafe extern "C" fn(usize, i32, *mut *mut c_void, *mut *mut c_void) -> i32,
     pub storage_free: unsafe extern "C" fn(*mut c_void),
     pub storage_at: unsafe extern "C" fn(*const c_void) -> *mut c_void,
     pub storage_resized: unsafe extern "C" fn(*mut c_void, usize, *mut *mut c_void, *mut *mut c_void) -> i32,
-    pub storage_copy: Option<unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> i32>,
+    pub device_of_address: unsafe extern "C" fn(*const c_void) -> i32,
 
     pub copy_from_host:
         unsafe extern "C" fn(*const Tensor, *const Tensor, i32, *mut c_void, Option<Release>) -> i32,
@@ -183,12 +168,10 @@ pub struct CoreApi {
     pub current_device: unsafe extern "C" fn() -> i32,
     pub exchange_device: unsafe extern "C" fn(i32) -> i32,
     pub synchronize: unsafe extern "C" fn(i32) -> i32,
+    pub has_primary_context: unsafe extern "C" fn() -> i32,
     pub memory_stats: unsafe extern "C" fn(i32, *mut MemoryStats) -> i32,
     pub reset_peak_stats: unsafe extern "C" fn(i32),
     pub reset_accumulated_stats: unsafe extern "C" fn(i32),
-    pub empty_cache: unsafe extern "C" fn(),
-    pub has_primary_context: unsafe extern "C" fn(i32) -> i32,
-    pub supported_dtypes: unsafe extern "C" fn(i32) -> u64,
 
     pub current_stream: unsafe extern "C" fn(i32) -> i64,
     pub exchange_stream: unsafe extern "C" fn(i32, i64) -> i64,
@@ -206,10 +189,6 @@ pub struct CoreApi {
     pub pinned_new: unsafe extern "C" fn(usize) -> *mut c_void,
     pub pinned_free: unsafe extern "C" fn(*mut c_void),
     pub is_pinned: unsafe extern "C" fn(*const c_void) -> i32,
-
-    pub device_of_address: unsafe extern "C" fn(*const c_void) -> i32,
-    /// Whether to become PyTorch's accelerator.
-    pub register_hooks: i32,
 }
 
 #[repr(C)]
@@ -217,8 +196,7 @@ pub struct ShimApi {
     pub abi_version: u32,
     pub size: u32,
     pub rng_advance: unsafe extern "C" fn(*mut c_void, i32, u64, *mut u64, *mut u64) -> i32,
-    pub default_generator_state: unsafe extern "C" fn(i32, i32, *mut u64, *mut u64) -> i32,
-    pub skipped_ops: unsafe extern "C" fn() -> *const *const c_char,
+    pub set_default_generator: unsafe extern "C" fn(i32, u64, u64) -> i32,
 }
 
 /// `tpu_shim_register`

@@ -6,9 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, OnceLock};
 
+use runtime::call::Call;
 use runtime::plan::{MetaResult, Plan};
 use runtime::storage::Storage;
-use runtime::{Error, Kind, Result, copies, device, dispatch, operator};
+use runtime::{Error, Kind, Result, copies, device, dispatch, lists, operator};
 use smallvec::SmallVec;
 
 use crate::abi::{self, status};
@@ -25,10 +26,6 @@ thread_local! {
 struct Current {
     plan: Option<Arc<Plan>>,
     outs: Vec<abi::Meta>,
-    resized: Vec<abi::Meta>,
-    resized_slots: Vec<u32>,
-    /// Metadata of the last output of data-dependent size.
-    dynamic: Option<ops::TensorMeta>,
 }
 
 unsafe extern "C" fn last_error() -> *const c_char {
@@ -92,40 +89,33 @@ unsafe extern "C" fn native_ops() -> *const *const c_char {
 
 unsafe extern "C" fn resolve(
     name: *const c_char,
-    overload: *const c_char,
-    functional_name: *const c_char,
-    functional_overload: *const c_char,
+    functional: *const c_char,
     mutated: u64,
     op: *mut u32,
 ) -> i32 {
     guarded(|| {
         // SAFETY: the shim passes NUL-terminated strings and a place for the answer.
         unsafe {
-            let full = full_name(name, overload);
-            let functional = full_name(functional_name, functional_overload);
-            *op = operator::resolve(&full, &functional, mutated).0;
+            let (name, functional) = (CStr::from_ptr(name), CStr::from_ptr(functional));
+            *op = operator::resolve(&name.to_string_lossy(), &functional.to_string_lossy(), mutated).0;
         }
         Ok(status::OK)
     })
-}
-
-/// # Safety
-/// Both must be NUL-terminated strings.
-unsafe fn full_name(name: *const c_char, overload: *const c_char) -> String {
-    // SAFETY: promised by the caller.
-    let (name, overload) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(overload)) };
-    let (name, overload) = (name.to_string_lossy(), overload.to_string_lossy());
-    if overload.is_empty() { name.into_owned() } else { format!("{name}.{overload}") }
 }
 
 unsafe extern "C" fn plan(call: *const abi::Call, info: *mut abi::PlanInfo) -> i32 {
     guarded(|| {
         // SAFETY: the shim's call is valid until this returns.
         let (call, args) = unsafe { (&*call, convert::args(&*call)?) };
-        match dispatch::plan(&convert::call(call, &args))? {
+        // SAFETY: the shim passes a place for the answer.
+        let (call, info) = (convert::call(call, &args), unsafe { &mut *info });
+        if lists::overlap(&call) {
+            info.by_position = 1;
+            return Ok(status::OK);
+        }
+        match dispatch::plan(&call)? {
             Some(plan) => {
-                // SAFETY: the shim passes a place for the answer.
-                describe(plan, unsafe { &mut *info });
+                describe(plan, info);
                 Ok(status::OK)
             }
             None => Ok(status::MISS),
@@ -142,8 +132,14 @@ unsafe extern "C" fn build(
         assert!(!PANICS.swap(false, Relaxed), "a test asked for this panic");
         runtime::stats::count(&runtime::stats::STATS.meta_runs);
         // SAFETY: the shim's structs are valid until this returns.
-        let (call, args, metas) = unsafe { (&*call, convert::args(&*call)?, meta_result(&*metas)?) };
-        let plan = dispatch::build(&convert::call(call, &args), &metas)?;
+        let (args, metas) = unsafe { (convert::args(&*call)?, &*metas) };
+        // SAFETY: as above.
+        let (call, metas) = unsafe {
+            let call = convert::call(&*call, &args);
+            let metas = meta_result(&call, metas)?;
+            (call, metas)
+        };
+        let plan = dispatch::build(&call, &metas)?;
         // SAFETY: the shim passes a place for the answer.
         describe(plan, unsafe { &mut *info });
         Ok(status::OK)
@@ -152,21 +148,17 @@ unsafe extern "C" fn build(
 
 /// # Safety
 /// Pointers of `metas` must be valid.
-unsafe fn meta_result(metas: &abi::MetaResult) -> Result<MetaResult> {
+unsafe fn meta_result(call: &Call, metas: &abi::MetaResult) -> Result<MetaResult> {
     // SAFETY: promised by the caller.
     unsafe {
         if !metas.error.is_null() {
             let error = CStr::from_ptr(metas.error).to_string_lossy().into_owned();
             return Ok(MetaResult { error: Some(error), ..MetaResult::default() });
         }
-        let slots = convert::slice(metas.mutated_slots, metas.nmutated as usize);
         let mutated = convert::metas(metas.mutated, metas.nmutated)?;
         let functional = convert::metas(metas.functional, metas.nfunctional)?;
-        let mutated = slots
-            .iter()
-            .zip(mutated)
-            .filter_map(|(&slot, meta)| meta.map(|meta| (slot as usize, meta)))
-            .collect();
+        let mutated = call.mutated_slots().into_iter().zip(mutated);
+        let mutated = mutated.filter_map(|(slot, meta)| Some((slot, meta?))).collect();
         Ok(MetaResult { functional, mutated, error: None })
     }
 }
@@ -175,42 +167,26 @@ fn describe(plan: Arc<Plan>, info: &mut abi::PlanInfo) {
     CURRENT.with_borrow_mut(|current| {
         let recorded = &plan.recorded;
         current.outs.clear();
-        // Of a bounded plan's outputs only the first is a result; the other counts its rows.
-        let results = if recorded.bounded { 1 } else { recorded.outputs.len() };
-        current.outs.extend(recorded.outputs.iter().take(results).map(|meta| convert::meta(meta.as_ref())));
-        current.resized.clear();
-        current.resized_slots.clear();
-        for (slot, meta) in &recorded.resized {
-            current.resized_slots.push(*slot);
-            current.resized.push(convert::meta(Some(meta)));
-        }
+        current.outs.extend(recorded.outputs.iter().map(|meta| convert::meta(meta.as_ref())));
         *info = abi::PlanInfo {
-            plan: Arc::as_ptr(&plan).cast_mut().cast(),
             nouts: current.outs.len() as u32,
             outs: current.outs.as_ptr(),
-            nresized: current.resized.len() as u32,
-            resized_slots: current.resized_slots.as_ptr(),
-            resized: current.resized.as_ptr(),
             host_fallback: u32::from(recorded.host_fallback),
-            dynamic: u32::from(recorded.bounded),
+            bounded: u32::from(recorded.bounded),
+            by_position: 0,
         };
-        // The metadata that `outs` and `resized` point into lives as long as the plan.
+        // The metadata that `outs` points into lives as long as the plan.
         current.plan = Some(plan);
     });
 }
 
-unsafe extern "C" fn execute(
-    call: *const abi::Call,
-    _info: *const abi::PlanInfo,
-    outs: *const abi::Tensor,
-    nouts: u32,
-) -> i32 {
+unsafe extern "C" fn execute(call: *const abi::Call, outs: *const abi::Tensor, nouts: u32) -> i32 {
     guarded(|| {
         let plan = CURRENT
             .with_borrow(|current| current.plan.clone())
             .ok_or_else(|| Error::internal("execute without a plan"))?;
         // The plan has taken what it needs of the arguments, apart from two rare cases.
-        let takes_arguments = !plan.recorded.checks.is_empty() || !plan.recorded.resized.is_empty();
+        let takes_arguments = !plan.recorded.checks.is_empty();
         // SAFETY: the shim's structs are valid until this returns.
         let (call, args, outs) = unsafe {
             let args = if takes_arguments { convert::args(&*call)? } else { convert::Args::new() };
@@ -222,29 +198,6 @@ unsafe extern "C" fn execute(
             .map(|out| (!out.storage.is_null()).then(|| unsafe { convert::storage(out.storage) }))
             .collect();
         done(dispatch::execute(&convert::call(call, &args), &plan, &fresh))
-    })
-}
-
-unsafe extern "C" fn execute_dynamic(
-    call: *const abi::Call,
-    _info: *const abi::PlanInfo,
-    outs: *mut abi::DynamicOut,
-) -> i32 {
-    guarded(|| {
-        let plan = CURRENT
-            .with_borrow(|current| current.plan.clone())
-            .ok_or_else(|| Error::internal("execute without a plan"))?;
-        // SAFETY: the shim's call is valid until this returns.
-        let (call, args) = unsafe { (&*call, convert::args(&*call)?) };
-        let bounded = dispatch::execute_bounded(&convert::call(call, &args), &plan)?;
-        let (nbytes, address) = (bounded.storage.nbytes(), bounded.storage.address() as *mut c_void);
-        CURRENT.with_borrow_mut(|current| {
-            let meta = convert::meta(Some(current.dynamic.insert(bounded.meta)));
-            let storage = convert::into_handle(bounded.storage);
-            // SAFETY: the shim passes a place for each output, of which there is one.
-            unsafe { *outs = abi::DynamicOut { meta, storage, address, nbytes } };
-        });
-        Ok(status::OK)
     })
 }
 
@@ -396,14 +349,18 @@ unsafe extern "C" fn memory_stats(index: i32, out: *mut abi::MemoryStats) -> i32
             let device = device::get(index)?;
             let s = device.memory().statistics(device);
             stats = abi::MemoryStats {
-                allocated_current: s.allocated_current,
-                allocated_peak: s.allocated_peak,
-                allocated_total: s.allocated_total,
-                freed_total: s.freed_total,
-                blocks_current: s.blocks_current,
-                blocks_peak: s.blocks_peak,
-                blocks_total: s.blocks_total,
-                blocks_freed: s.blocks_freed,
+                bytes: abi::Stat {
+                    current: s.allocated_current,
+                    peak: s.allocated_peak,
+                    allocated: s.allocated_total,
+                    freed: s.freed_total,
+                },
+                storages: abi::Stat {
+                    current: s.blocks_current,
+                    peak: s.blocks_peak,
+                    allocated: s.blocks_total,
+                    freed: s.blocks_freed,
+                },
                 ooms: s.ooms,
                 free_bytes: s.free,
                 total_bytes: s.total,
@@ -431,13 +388,11 @@ unsafe extern "C" fn reset_accumulated_stats(index: i32) {
     with_started(index, |device| device.memory().reset_accumulated());
 }
 
-unsafe extern "C" fn empty_cache() {}
-
-unsafe extern "C" fn has_primary_context(_index: i32) -> i32 {
+unsafe extern "C" fn has_primary_context() -> i32 {
     i32::from(device::is_started())
 }
 
-unsafe extern "C" fn supported_dtypes(_index: i32) -> u64 {
+fn supported_dtypes() -> u64 {
     ops::DType::ALL.iter().fold(0, |bits, dtype| bits | 1 << dtype.to_c10())
 }
 
@@ -452,24 +407,29 @@ unsafe extern "C" fn storage_at(address: *const c_void) -> *mut c_void {
 /// The table handed to the shim; lives as long as the process.
 pub fn core_api(register_hooks: bool) -> &'static abi::CoreApi {
     static TABLE: OnceLock<abi::CoreApi> = OnceLock::new();
-    TABLE.get_or_init(|| abi::CoreApi { register_hooks: i32::from(register_hooks), ..CORE_API })
+    TABLE.get_or_init(|| abi::CoreApi {
+        register_hooks: i32::from(register_hooks),
+        supported_dtypes: supported_dtypes(),
+        ..CORE_API
+    })
 }
 
 const CORE_API: abi::CoreApi = abi::CoreApi {
     abi_version: abi::ABI_VERSION,
     size: size_of::<abi::CoreApi>() as u32,
+    register_hooks: 0,
+    supported_dtypes: 0,
     last_error,
     native_ops,
     resolve,
     plan,
     build,
     execute,
-    execute_dynamic: Some(execute_dynamic),
     storage_new,
     storage_free,
     storage_at,
     storage_resized,
-    storage_copy: None,
+    device_of_address,
     copy_from_host,
     copy_to_host,
     copy_on_device,
@@ -478,12 +438,10 @@ const CORE_API: abi::CoreApi = abi::CoreApi {
     current_device,
     exchange_device,
     synchronize,
+    has_primary_context,
     memory_stats,
     reset_peak_stats,
     reset_accumulated_stats,
-    empty_cache,
-    has_primary_context,
-    supported_dtypes,
     current_stream: queue::current_stream,
     exchange_stream: queue::exchange_stream,
     new_stream: queue::new_stream,
@@ -499,6 +457,4 @@ const CORE_API: abi::CoreApi = abi::CoreApi {
     pinned_new: pinned::pinned_new,
     pinned_free: pinned::pinned_free,
     is_pinned: pinned::is_pinned,
-    device_of_address,
-    register_hooks: 1,
 };

@@ -92,20 +92,18 @@ fn rng_advance(generator: Option<usize>, device: usize, increment: u64) -> runti
 }
 
 pub fn read_generator(index: i32) -> Result<(u64, u64), String> {
-    let (mut seed, mut offset) = (0, 0);
-    generator_state(index, false, &mut seed, &mut offset)?;
-    Ok((seed, offset))
+    rng_advance(None, index as usize, 0).map_err(|_| no_generator(index))
 }
 
-pub fn write_generator(index: i32, mut seed: u64, mut offset: u64) -> Result<(), String> {
-    generator_state(index, true, &mut seed, &mut offset)
-}
-
-fn generator_state(index: i32, write: bool, seed: &mut u64, offset: &mut u64) -> Result<(), String> {
+pub fn write_generator(index: i32, seed: u64, offset: u64) -> Result<(), String> {
     let shim = shim().map_err(|error| error.to_string())?;
-    // SAFETY: the places are valid.
-    let result = unsafe { (shim.default_generator_state)(index, i32::from(write), seed, offset) };
-    if result == status::OK { Ok(()) } else { Err(format!("there is no default generator for tpu:{index}")) }
+    // SAFETY: the shim is registered.
+    let result = unsafe { (shim.set_default_generator)(index, seed, offset) };
+    if result == status::OK { Ok(()) } else { Err(no_generator(index)) }
+}
+
+fn no_generator(index: i32) -> String {
+    format!("there is no default generator for tpu:{index}")
 }
 
 fn with_variable(name: &str, value: &str, start: &mut dyn FnMut()) {

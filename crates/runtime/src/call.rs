@@ -72,6 +72,22 @@ pub struct Call<'a> {
     pub device: i32,
 }
 
+impl Call<'_> {
+    /// Slots of the tensors that the call writes.
+    pub fn mutated_slots(&self) -> Vec<usize> {
+        let (mut slots, mut next) = (Vec::new(), 0);
+        for (index, arg) in self.args.iter().enumerate() {
+            for_each_tensor(std::slice::from_ref(arg), &mut |_, _| {
+                if self.op.is_mutated(index) {
+                    slots.push(next);
+                }
+                next += 1;
+            });
+        }
+        slots
+    }
+}
+
 /// Global modes as the shim packs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModeBits(pub u32);

@@ -184,10 +184,6 @@ fn build_for(call: &Call, mut signature: Signature, metas: &MetaResult) -> Resul
     if let Some(reason) = &metas.error {
         return Ok(on_the_host(call, signature, reason.clone()));
     }
-    if let Some(plan) = resizing(call, metas) {
-        remember(hash(&signature.words), &signature.words, &plan);
-        return Ok((signature, plan));
-    }
     let native = call.op.lowering.is_some() && !call.op.numbers_are_attributes();
     let built = if native {
         planner::plan(call, &signature, metas, &node::single_node(call, metas))
@@ -261,40 +257,6 @@ fn on_the_host(call: &Call, signature: Signature, reason: String) -> (Signature,
     (signature, plan)
 }
 
-/// `out=` arguments that must be resized first: the call is planned again once they have their sizes.
-fn resizing(call: &Call, metas: &MetaResult) -> Option<Arc<Plan>> {
-    let mut resized = Vec::new();
-    let fresh = metas.functional.len().saturating_sub(metas.mutated.len());
-    for (k, (slot, meta)) in metas.mutated.iter().enumerate() {
-        let mut sizes: Option<&[i64]> = None;
-        crate::call::for_each_tensor(call.args, &mut |at, value| {
-            if at == *slot
-                && let crate::call::Value::Tensor(tensor) = value
-            {
-                sizes = Some(tensor.sizes);
-            }
-        });
-        if sizes.is_some_and(|sizes| *sizes != meta.sizes[..]) {
-            // Python's Meta kernels leave resized tensors row-major; they get the strides of a fresh result.
-            let strides = match metas.functional.get(fresh + k) {
-                Some(Some(result)) if result.sizes == meta.sizes => result.strides.clone(),
-                _ => meta.strides.clone(),
-            };
-            resized.push((*slot as u32, TensorMeta { strides, ..meta.clone() }));
-        }
-    }
-    if resized.is_empty() {
-        return None;
-    }
-    let recorded = Recorded {
-        resized,
-        outputs: metas.functional[..fresh].to_vec(),
-        resize_functional: metas.functional.clone(),
-        ..Recorded::default()
-    };
-    Some(Plan::new(recorded, None))
-}
-
 fn finish(call: &Call, program: Program) -> Result<Arc<Plan>> {
     let mut recorded = program.recorded;
     let executable = match &recorded.program {
@@ -313,69 +275,11 @@ fn finish(call: &Call, program: Program) -> Result<Arc<Plan>> {
 
 /// Runs the plan of the call that [`plan`] or [`build`] has just prepared. `fresh[i]` is the storage of output `i`.
 pub fn execute(call: &Call, plan: &Arc<Plan>, fresh: &[Option<&Arc<Storage>>]) -> Result<()> {
-    let prepared = PREPARED.take();
-    if !plan.recorded.resized.is_empty() {
-        return execute_resized(call, plan, fresh);
-    }
-    let signature = match prepared {
+    let signature = match PREPARED.take() {
         Some(signature) => signature,
         None => Signature::of(call)?,
     };
     run(call, plan, signature, fresh)
-}
-
-/// The result of a plan that is `bounded`.
-pub struct Bounded {
-    pub storage: Arc<Storage>,
-    pub meta: TensorMeta,
-}
-
-/// Runs a bounded plan, waits for the number of rows, and gives the result of that size.
-pub fn execute_bounded(call: &Call, plan: &Arc<Plan>) -> Result<Bounded> {
-    let device = device::get(call.device)?;
-    let [Some(meta), Some(count_meta)] = &plan.recorded.outputs[..] else {
-        return Err(Error::internal("a bounded plan gives a result and a count"));
-    };
-    let allocate = |meta: &TensorMeta| {
-        Storage::new(device, meta.sizes.iter().product::<i64>() as usize * meta.dtype.size())
-    };
-    let (storage, counter) = (allocate(meta)?, allocate(count_meta)?);
-    execute(call, plan, &[Some(&storage), Some(&counter)])?;
-    let count = crate::call::Tensor {
-        storage: &counter,
-        dtype: DType::Int64,
-        sizes: &[],
-        strides: &[],
-        offset: 0,
-        conj: false,
-        neg: false,
-    };
-    let mut bytes = [0; 8];
-    crate::copies::read_scalar(&count, &mut bytes)?;
-    let mut meta = meta.clone();
-    meta.sizes[0] = i64::from_le_bytes(bytes);
-    meta.strides = layout::row_major_strides(&meta.sizes);
-    Ok(Bounded { storage, meta })
-}
-
-fn execute_resized(call: &Call, plan: &Arc<Plan>, fresh: &[Option<&Arc<Storage>>]) -> Result<()> {
-    let signature = Signature::of(call)?;
-    if let Some(plan) = lookup(call, &signature) {
-        return run(call, &plan, signature, fresh);
-    }
-    let mut mutated = Vec::new();
-    crate::call::for_each_tensor(call.args, &mut |slot, value| {
-        if let Some((_, meta)) = plan.recorded.resized.iter().find(|(s, _)| *s as usize == slot) {
-            mutated.push((slot, meta.clone()));
-        } else if let crate::call::Value::Tensor(tensor) = value
-            && call.op.is_mutated_slot(call, slot)
-        {
-            mutated.push((slot, tensor.meta()));
-        }
-    });
-    let metas = MetaResult { functional: plan.recorded.resize_functional.clone(), mutated, error: None };
-    let (signature, plan) = build_for(call, signature, &metas)?;
-    run(call, &plan, signature, fresh)
 }
 
 fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Storage>>]) -> Result<()> {

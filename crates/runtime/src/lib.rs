@@ -22,6 +22,7 @@ pub mod fallback;
 pub mod hooks;
 pub mod host_scalar;
 pub mod layout;
+pub mod lists;
 pub mod memory;
 pub mod operator;
 pub mod origin;

@@ -40,10 +40,6 @@ pub enum Sink {
 pub struct Recorded {
     /// Fresh outputs; `None` is an undefined tensor.
     pub outputs: Vec<Option<TensorMeta>>,
-    /// `out=` arguments to resize before execution: slot and new metadata.
-    pub resized: Vec<(u32, TensorMeta)>,
-    /// With `resized`: the functional metadata, for the plan that is made once the arguments have their sizes.
-    pub resize_functional: Vec<Option<TensorMeta>>,
     pub operands: Vec<Operand>,
     /// Operands whose buffer may be reused for a result.
     pub donated: Vec<u32>,
