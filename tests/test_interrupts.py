@@ -12,8 +12,10 @@ import time
 import pytest
 
 PRELUDE = """
-import sys, time, torch
+import signal, sys, time, torch
 from torch_pjrt import _core
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 
 def interrupted(work):
     "Runs work, tells the parent to interrupt it, and prints how long the interrupt took to get through."
