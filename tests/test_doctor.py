@@ -103,6 +103,9 @@ def test_packages_are_found_without_importing_them(monkeypatch, tmp_path):
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     (package / "libpjrt_cpu.so").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(
+        sys.modules, "fastatomstruct_xla_cpu", raising=False
+    )  # another test may have loaded the plugin
     assert str(package / "libpjrt_cpu.so") in _plugins.cpu_libraries()
 
 

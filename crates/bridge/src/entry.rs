@@ -208,7 +208,7 @@ unsafe extern "C" fn storage_new(
     address: *mut *mut c_void,
 ) -> i32 {
     guarded(|| {
-        let new = Storage::new(device::get(index)?, nbytes)?;
+        let new = Storage::new(device::get(index)?, nbytes).inspect_err(|_| dispatch::discard_prepared())?;
         // SAFETY: the shim passes places for the answers.
         unsafe { answer_storage(new, storage, address) };
         Ok(status::OK)

@@ -65,15 +65,19 @@ pub fn is_debug() -> bool {
 pub fn plan(call: &Call) -> Result<Option<Arc<Plan>>> {
     device::check_fork()?;
     let signature = Signature::of(call)?;
-    let plan = lookup(call, &signature);
-    PREPARED.set(Some(signature));
-    match plan {
-        Some(plan) => {
-            count(&STATS.cache_hits);
-            admitted(call.op, plan).map(Some)
-        }
-        None => Ok(None),
+    let Some(plan) = lookup(call, &signature) else { return Ok(None) };
+    count(&STATS.cache_hits);
+    let plan = admitted(call.op, plan)?;
+    // Kept only where an execution follows: a call that fails must not hold its storages until the next one.
+    if !plan.recorded.host_fallback {
+        PREPARED.set(Some(signature));
     }
+    Ok(Some(plan))
+}
+
+/// Forgets the prepared call: its outputs could not be allocated.
+pub fn discard_prepared() {
+    PREPARED.set(None);
 }
 
 fn admitted(op: &Operator, plan: Arc<Plan>) -> Result<Arc<Plan>> {
@@ -146,8 +150,11 @@ pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
     // Taken anew: Meta kernels in Python may have run other operators on this thread.
     let signature = Signature::of(call)?;
     let (signature, plan) = build_for(call, signature, metas)?;
-    PREPARED.set(Some(signature));
-    admitted(call.op, plan)
+    let plan = admitted(call.op, plan)?;
+    if !plan.recorded.host_fallback {
+        PREPARED.set(Some(signature));
+    }
+    Ok(plan)
 }
 
 /// Gives operators whose result depends on values the metadata of its upper bound.
