@@ -115,3 +115,11 @@ def test_native_dropout_backward(dtype):
         INFINITE[4:].to(dtype),
         TRUTH[4:],
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_takes_scalars(no_fallback, dtype):
+    expected = torch.full((3,), 1.3, dtype=dtype).float()
+    assert torch.equal(torch.full((3,), 1.3, dtype=dtype, device="tpu").float().cpu(), expected)
+    filled = torch.zeros(3, dtype=dtype, device="tpu").fill_(1.3)
+    assert torch.equal(filled.float().cpu(), expected)

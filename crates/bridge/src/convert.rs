@@ -75,6 +75,10 @@ pub unsafe fn device_tensor<'a>(tensor: &abi::Tensor) -> Result<Tensor<'a>> {
 unsafe fn host_tensor<'a>(tensor: &abi::Tensor) -> Result<HostTensor<'a>> {
     let rank = tensor.ndim as usize;
     let dtype = dtype(tensor.dtype)?;
+    if dtype.is_float8() {
+        let reason = format!("a {dtype} tensor on the host beside device tensors; move it with .to(\"tpu\")");
+        return Err(Error::NotImplemented { op: "tpu".to_owned(), reason });
+    }
     // SAFETY: promised by the caller; a 0-dim tensor has one element.
     let (sizes, strides, number) = unsafe {
         let number = if rank == 0 && !tensor.host.is_null() {
@@ -84,6 +88,10 @@ unsafe fn host_tensor<'a>(tensor: &abi::Tensor) -> Result<HostTensor<'a>> {
         };
         (slice(tensor.sizes, rank), slice(tensor.strides, rank), number)
     };
+    if dtype == DType::UInt64 && matches!(number, Number::Int(bits) if bits < 0) {
+        let reason = "a uint64 number above 2**63 on the host beside device tensors; move it with .to(\"tpu\")";
+        return Err(Error::NotImplemented { op: "tpu".to_owned(), reason: reason.to_owned() });
+    }
     let flip = tensor.flags & abi::FLAG_NEG != 0;
     let number = match number {
         Number::Float(f) if flip => Number::Float(-f),

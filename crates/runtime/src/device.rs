@@ -273,6 +273,9 @@ impl Device {
     /// A 0-d buffer of `number` in `dtype`, cached: the same scalars come back step after step.
     pub fn scalar(&'static self, dtype: DType, number: Number) -> Result<Arc<pjrt::Buffer>> {
         const CACHED: usize = 4096;
+        if dtype.is_float8() {
+            return Err(Error::internal(format!("a {dtype} operand is not made on the host")));
+        }
         let bytes = host_scalar::encode(number, dtype);
         let key = host_scalar::cache_key(&bytes).map(|bits| (dtype, bits));
         if let Some(buffer) = key.and_then(|key| self.scalars.lock().get(&key).cloned()) {
