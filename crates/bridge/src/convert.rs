@@ -89,7 +89,8 @@ unsafe fn host_tensor<'a>(tensor: &abi::Tensor) -> Result<HostTensor<'a>> {
         (slice(tensor.sizes, rank), slice(tensor.strides, rank), number)
     };
     if dtype == DType::UInt64 && matches!(number, Number::Int(bits) if bits < 0) {
-        let reason = "a uint64 number above 2**63 on the host beside device tensors; move it with .to(\"tpu\")";
+        let reason =
+            "a uint64 number above 2**63 on the host beside device tensors; move it with .to(\"tpu\")";
         return Err(Error::NotImplemented { op: "tpu".to_owned(), reason: reason.to_owned() });
     }
     let flip = tensor.flags & abi::FLAG_NEG != 0;
