@@ -121,6 +121,12 @@ def test_import_torch_registers_the_device_and_starts_nothing(run):
     assert warnings == []
 
 
+def test_the_users_placement_stands(run):
+    result, _ = run(STATE, env={"ACCELERATE_TORCH_DEVICE": "cpu"})
+    assert result["available"]
+    assert result["accelerate"] == "cpu"
+
+
 def test_methods_are_generated(run):
     result, _ = run(
         """
