@@ -11,7 +11,7 @@ import torch
 
 STEPS = 5
 VOCABULARY = 64
-WORDS = "the cat sat on a mat and one dog ran to big red house".split()
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "one", "dog", "ran", "to", "big", "red", "house"]
 
 
 @pytest.fixture
