@@ -1,0 +1,107 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from pathlib import Path
+
+from tqdm import tqdm
+
+from . import pairs, report, runner
+from .child import ROOT
+from .records import Records, Settings
+
+DESCRIPTION = """
+PyTorch's own operator samples (op_db) on the device `tpu`, each against the CPU: values, dtype, shape, strides,
+aliasing, and what becomes of the inputs. A pair is an operator and a dtype. It is
+
+  green    every sample passes, and nothing ran on the host as a fallback
+  wrong    any mismatch                     notimpl  NotImplementedError
+  error    another exception                crash    the process died, or did not answer in time
+  unjudged the CPU itself raises for every sample, or PyTorch has none
+
+What is not compared as it stands is listed in conformance/rules/, with reasons, and counted.
+"""
+
+EXAMPLES = """
+examples:
+  python -m conformance                                   every pair; continues where it was interrupted
+  python -m conformance --ops 'fft.*,sort' --dtypes float32 --max-samples 0
+  python -m conformance --ops add --out /tmp/add.jsonl --show      each failure, word for word
+  python -m conformance --shard 1/4 --out one.jsonl       a quarter of the pairs, on one of four machines
+  python -m conformance --publish                         the whole run, and docs/conformance.md from it
+
+Results are added to --out pair by pair. A later call continues there as long as neither the build nor the
+settings have changed; --fresh starts anew.
+"""
+
+
+def arguments(words: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m conformance",
+        description=DESCRIPTION,
+        epilog=textwrap.dedent(EXAMPLES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--dtypes", default=",".join(pairs.DTYPES), help="comma-separated (default: %(default)s)")
+    add("--ops", default="*", help="comma-separated names or patterns, such as 'linalg.*' (default: all)")
+    add("--max-samples", type=int, default=6, help="of each pair, evenly spread; 0: all (default: %(default)s)")
+    add("--shard", type=_shard, default=(1, 1), metavar="I/N", help="every N-th pair from the I-th")
+    add(
+        "--fallback",
+        choices=("error", "allow"),
+        default="error",
+        help="allow: operators without a lowering run on the host and their values are compared, too; such "
+        "pairs stay notimpl (default: %(default)s)",
+    )
+    add("--jobs", type=int, default=2, help="processes at a time (default: %(default)s)")
+    add("--timeout", type=float, default=120, help="seconds for one sample (default: %(default)s)")
+    add("--out", type=Path, default=ROOT / "target/conformance/results.jsonl", help="default: %(default)s")
+    resume = parser.add_mutually_exclusive_group()
+    resume.add_argument("--resume", action="store_true", default=True, help="continue (the default)")
+    resume.add_argument("--fresh", action="store_true", help="forget earlier results")
+    add("--show", action="store_true", help="print what is not green")
+    add("--publish", action="store_true", help="write docs/conformance.md")
+    add("--entries", default=pairs.OP_DB, metavar="MODULE:LIST", help="other OpInfo entries")
+    return parser.parse_args(words)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    index, slash, count = text.partition("/")
+    if not (slash and index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected I/N with 1 <= I <= N, such as 1/4")
+    return int(index), int(count)
+
+
+def main(words: list[str] | None = None) -> int:
+    chosen = arguments(words)
+    entries = pairs.load(chosen.entries)
+    selected = pairs.select(entries, chosen.dtypes.split(","), chosen.ops.split(","), chosen.shard)
+    if not selected:
+        print(f"No operator fits --ops {chosen.ops} --dtypes {chosen.dtypes}.", file=sys.stderr)
+        return 2
+    settings = Settings(chosen.entries, chosen.max_samples, chosen.fallback, chosen.timeout)
+    records = Records(chosen.out, settings, chosen.fresh)
+    if records.dropped:
+        print(f"{records.dropped} results of another build or other settings are dropped.", file=sys.stderr)
+    todo = [pair for pair in selected if pair not in records.done]
+    counts = report.Counts(records.done[pair] for pair in selected if pair in records.done)
+    with tqdm(total=len(selected), initial=len(selected) - len(todo), unit="pair", dynamic_ncols=True) as bar:
+
+        def done(record: dict) -> None:
+            records.add(record)
+            counts.add(record)
+            bar.set_postfix_str(str(counts), refresh=False)
+            bar.update()
+
+        runner.run(todo, settings, chosen.jobs, done)
+    results = [records.done[pair] for pair in selected]
+    if chosen.show:
+        report.show(results)
+    if chosen.publish:
+        report.publish(results, entries, settings)
+    report.close(results, settings)
+    return 0 if counts.clean() else 1

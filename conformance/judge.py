@@ -1,0 +1,241 @@
+"""One sample on both devices, and the verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from . import compare, values
+from .compare import Mismatch, flatten
+from .operands import Arguments
+from .rules import like_cuda, nonunique, random_numbers, tolerances, uninitialized
+
+DEVICE = "tpu"
+# A random result that is the same for so many seeds does not depend on the seed.
+SEEDS = range(1, 25)
+
+
+@dataclass
+class Verdict:
+    """status: "green", "wrong", "notimpl", "error" or "unjudged". notes: the rules that were needed."""
+
+    status: str
+    message: str = ""
+    notes: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Run:
+    """What a call returned and what became of its arguments, or how it failed."""
+
+    arguments: Arguments
+    result: Any = None
+    failure: Exception | None = None
+    counted: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[torch.Tensor]:
+        return self.arguments.tensors()
+
+
+class Judge:
+    """Compares the samples of one entry in one dtype."""
+
+    def __init__(self, name: str, entry: Any, dtype: torch.dtype) -> None:
+        self.name, self.entry, self.dtype = name, entry, dtype
+
+    def judge(self, sample: Any) -> Verdict:
+        theirs = self._run(sample, "cpu")
+        ours = self._run(sample, DEVICE)
+        if theirs.failure:
+            status = "raises too" if ours.failure else "answers"
+            return Verdict("unjudged", f"the CPU raises {_said(theirs.failure)}; the device {status}")
+        if isinstance(ours.failure, NotImplementedError):
+            return Verdict("notimpl", str(ours.failure))
+        if ours.failure:
+            return Verdict("error", _said(ours.failure))
+        notes: Counter[str] = Counter()
+        try:
+            mismatches = list(self._compare(sample, ours, theirs, notes))
+        except NotImplementedError as failure:
+            return Verdict("notimpl", f"reading the result: {failure}")
+        if mismatches:
+            return Verdict("wrong", "; ".join(map(str, mismatches)), notes)
+        if ours.counted["fallbacks"]:
+            operators = ", ".join(sorted(ours.counted["fallback_ops"]))
+            return Verdict("notimpl", f"{operators}: ran on the host, with the right values", notes)
+        return Verdict("green", notes=notes)
+
+    def _run(self, sample: Any, device: str, seed: int = 1, convert: Callable[[Any], Any] | None = None) -> Run:
+        torch.manual_seed(seed)
+        try:
+            arguments = Arguments(sample, device, *[convert] if convert else [])
+        except Exception as failure:
+            return Run(None, failure=failure)  # type: ignore[arg-type]
+        run = Run(arguments)
+        before = torch.tpu.stats()
+        try:
+            run.result = arguments.call(self.entry.op)
+            if device == DEVICE:
+                torch.tpu.synchronize()
+        except Exception as failure:
+            run.failure = failure
+        run.counted = _since(before, torch.tpu.stats())
+        return run
+
+    def _compare(self, sample: Any, ours: Run, theirs: Run, notes: Counter[str]) -> Iterator[Mismatch]:
+        wrong_structure = list(compare.structure(ours.result, theirs.result))
+        if wrong_structure:
+            yield from wrong_structure
+            return
+        self._about_the_host(ours, notes)
+        outputs = [("output", flatten(ours.result), flatten(theirs.result)), ("input", ours.inputs, theirs.inputs)]
+        yield from compare.aliasing(outputs[0][1], outputs[0][2], ours.inputs, theirs.inputs)
+        comparable = True
+        for kind, our_tensors, their_tensors in outputs:
+            for where, our, their in _tensors(kind, our_tensors, their_tensors):
+                for mismatch in compare.metadata(where, our, their, DEVICE):
+                    if like_cuda.excuses(self.name, mismatch, self.dtype):
+                        notes[f"as CUDA: {mismatch.kind}"] += 1
+                    else:
+                        yield mismatch
+                        comparable = False
+        if not comparable:
+            return
+        if self.name in uninitialized.OPERATORS:
+            notes["metadata only"] += 1
+        elif self.name in random_numbers.OPERATORS and self._is_random(sample, theirs):
+            notes["random"] += 1
+            yield from self._random(sample, ours)
+        else:
+            yield from self._values(sample, ours, theirs, notes)
+
+    def _about_the_host(self, ours: Run, notes: Counter[str]) -> None:
+        for operator in ours.counted["host_kernel_ops"]:
+            notes[f"host kernel {operator}"] += 1
+        if ours.counted["bytes_to_host"]:
+            notes["reads on the host"] += 1
+
+    def _values(self, sample: Any, ours: Run, theirs: Run, notes: Counter[str]) -> Iterator[Mismatch]:
+        exact: Run | None = None
+
+        def exactly(kind: str, index: int) -> torch.Tensor | None:
+            nonlocal exact
+            exact = exact or self._exact(sample)
+            if exact.failure:
+                return None
+            tensors = self._outcome(exact, sample)[kind]
+            found = tensors[index] if index < len(tensors) else None
+            return found.detach() if isinstance(found, torch.Tensor) else None
+
+        our_outcome, their_outcome = self._outcome(ours, sample), self._outcome(theirs, sample)
+        for kind in ("output", "input"):
+            for where, our, their in _tensors(kind, our_outcome[kind], their_outcome[kind]):
+                index = int(where.split()[-1])
+                message = self._tensor(our, their, lambda kind=kind, index=index: exactly(kind, index), notes)
+                if message:
+                    yield Mismatch("value", where, message)
+
+    def _outcome(self, run: Run, sample: Any) -> dict[str, list[Any]]:
+        """What is compared of a run: its results, or what is unique of them, and its inputs afterwards."""
+        result = tree_map(_on_cpu, run.result)
+        unique = nonunique.OPERATORS.get(self.name)
+        return {
+            "output": flatten(unique.of(result, sample) if unique else result),
+            "input": [_on_cpu(tensor) for tensor in run.inputs],
+        }
+
+    def _tensor(
+        self, ours: torch.Tensor, theirs: torch.Tensor, exactly: Callable[[], torch.Tensor | None], notes: Counter[str]
+    ) -> str | None:
+        if ours.dtype != theirs.dtype:
+            theirs = theirs.to(ours.dtype)
+        if _identical(ours, theirs):
+            return None
+        message = values.difference(ours, theirs, None, None)
+        if ours.dtype in values.HALF:
+            exact = exactly()
+            if exact is None or exact.shape != ours.shape or not exact.is_floating_point():
+                notes["no float64 run"] += 1
+                return message
+            notes["judged against float64"] += 1
+            return values.error_exceeds(ours, theirs, exact, half=True)
+        if message is None or not (ours.is_floating_point() or ours.is_complex()):
+            return message
+        own = tolerances.of_pytorch(self.entry, self.dtype)
+        if own and values.difference(ours, theirs, *own) is None:
+            notes["a tolerance of the OpInfo"] += 1
+            return None
+        if self.name in tolerances.AGAINST_FLOAT64 and (exact := exactly()) is not None:
+            notes["judged against float64"] += 1
+            return values.error_exceeds(ours, theirs, exact, half=False)
+        return message
+
+    def _exact(self, sample: Any) -> Run:
+        """The call in float64 on the CPU; integers that become floating-point become float64, too."""
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return self._run(sample, "cpu", convert=values.widen)
+        finally:
+            torch.set_default_dtype(default)
+
+    def _is_random(self, sample: Any, theirs: Run) -> bool:
+        """Whether the CPU's results depend on the seed: a dropout with probability 0 is compared as it stands."""
+        return any(not self._same(self._run(sample, "cpu", seed), theirs) for seed in SEEDS)
+
+    def _random(self, sample: Any, ours: Run) -> Iterator[Mismatch]:
+        again = self._run(sample, DEVICE)
+        if again.failure or not self._same(again, ours):
+            yield Mismatch("randomness", "result", "the same seed does not repeat it")
+        if all(self._same(self._run(sample, DEVICE, seed), ours) for seed in SEEDS):
+            yield Mismatch("randomness", "result", "another seed does not change it")
+
+    def _same(self, one: Run, other: Run) -> bool:
+        pairs = zip(
+            [*flatten(one.result), *one.inputs], [*flatten(other.result), *other.inputs], strict=True
+        )
+        return all(_identical(_on_cpu(a), _on_cpu(b)) for a, b in pairs if isinstance(a, torch.Tensor))
+
+
+def _tensors(kind: str, ours: list[Any], theirs: list[Any]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    for index, (our, their) in enumerate(zip(ours, theirs, strict=True)):
+        if isinstance(our, torch.Tensor) and isinstance(their, torch.Tensor):
+            yield f"{kind} {index}", our, their
+
+
+def _on_cpu(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    leaf = leaf.detach().cpu()
+    return leaf.resolve_conj().resolve_neg() if leaf.layout == torch.strided else leaf.to_dense()
+
+
+def _identical(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal, and NaN where the other is."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.dtype == torch.complex32:  # Half the CPU's kernels are missing for it.
+        one, other = one.to(torch.complex64), other.to(torch.complex64)
+    if one.is_complex():
+        one, other = torch.view_as_real(one), torch.view_as_real(other)
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _since(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    counted: dict[str, Any] = {}
+    for key, value in after.items():
+        if isinstance(value, dict):
+            counted[key] = {name for name, count in value.items() if count != before[key].get(name, 0)}
+        else:
+            counted[key] = value - before[key]
+    return counted
+
+
+def _said(failure: Exception) -> str:
+    return f"{type(failure).__name__}: {failure}"

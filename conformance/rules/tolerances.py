@@ -1,0 +1,47 @@
+"""How near float32 results must be: PyTorch's tolerances, and where those do not do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.testing._internal.common_device_type import precisionOverride, toleranceOverride
+from torch.testing._internal.opinfo.core import DecorateInfo
+
+# Classes of PyTorch's tests that compare an operator's values with another computation of them.
+_TESTS = frozenset(
+    {"TestCommon", "TestUnaryUfuncs", "TestBinaryUfuncsDevice", "TestReductions", "TestMasked", "TestFFT", None}
+)
+_DEVICES = ("cpu", "cuda")
+_RTOL, _ATOL = 1.3e-6, 1e-5
+
+AGAINST_FLOAT64: dict[str, str] = {}
+
+
+def of_pytorch(entry: Any, dtype: torch.dtype) -> tuple[float, float] | None:
+    """The largest (rtol, atol) that the entry's own decorators set for this dtype; None when they set none."""
+    found = []
+    for decorator in entry.decorators:
+        if isinstance(decorator, DecorateInfo):
+            if _concerns_values(decorator):
+                found += decorator.decorators
+        else:
+            found.append(decorator)
+    rtol, atol = 0.0, 0.0
+    for decorator in found:
+        if isinstance(decorator, toleranceOverride) and dtype in decorator.d:
+            rtol, atol = max(rtol, decorator.d[dtype].rtol), max(atol, decorator.d[dtype].atol)
+        elif isinstance(decorator, precisionOverride) and dtype in decorator.d:
+            atol = max(atol, decorator.d[dtype])
+    return (max(rtol, _RTOL), max(atol, _ATOL)) if rtol or atol else None
+
+
+def _concerns_values(decorator: DecorateInfo) -> bool:
+    devices = decorator.device_type
+    devices = (devices,) if isinstance(devices, str) else devices
+    return (
+        decorator.cls_name in _TESTS
+        # complex32 has tolerances of its own.
+        and decorator.test_name != "test_complex_half_reference_testing"
+        and (devices is None or any(device in devices for device in _DEVICES))
+    )
