@@ -52,7 +52,9 @@ class Child:
             "available": last.get("of", 0),
             "samples": {"crash": 1},
             "notes": {},
-            "failures": [{"status": "crash", "call": last.get("call", "before the first sample"), "message": how}],
+            "failures": [
+                {"status": "crash", "call": last.get("call", "before the first sample"), "message": how}
+            ],
             "seconds": round(time.monotonic() - started, 2),
         }
 

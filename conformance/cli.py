@@ -48,7 +48,12 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--dtypes", default=",".join(pairs.DTYPES), help="comma-separated (default: %(default)s)")
     add("--ops", default="*", help="comma-separated names or patterns, such as 'linalg.*' (default: all)")
-    add("--max-samples", type=int, default=6, help="of each pair, evenly spread; 0: all (default: %(default)s)")
+    add(
+        "--max-samples",
+        type=int,
+        default=6,
+        help="of each pair, evenly spread; 0: all (default: %(default)s)",
+    )
     add("--shard", type=_shard, default=(1, 1), metavar="I/N", help="every N-th pair from the I-th")
     add(
         "--fallback",

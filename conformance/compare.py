@@ -32,7 +32,9 @@ def structure(ours: Any, theirs: Any) -> Iterator[Mismatch]:
         return
     for i, (our, their) in enumerate(zip(our_leaves, their_leaves, strict=True)):
         if isinstance(our, torch.Tensor) != isinstance(their, torch.Tensor):
-            yield Mismatch("structure", f"output {i}", f"{type(our).__name__} instead of {type(their).__name__}")
+            yield Mismatch(
+                "structure", f"output {i}", f"{type(our).__name__} instead of {type(their).__name__}"
+            )
         elif not isinstance(our, torch.Tensor) and not _same_leaf(our, their):
             yield Mismatch("value", f"output {i}", f"{our!r} instead of {their!r}")
 
@@ -70,7 +72,10 @@ def metadata(where: str, ours: torch.Tensor, theirs: torch.Tensor, device: str) 
 
 
 def aliasing(
-    ours: Sequence[Any], theirs: Sequence[Any], our_inputs: Sequence[torch.Tensor], their_inputs: Sequence[torch.Tensor]
+    ours: Sequence[Any],
+    theirs: Sequence[Any],
+    our_inputs: Sequence[torch.Tensor],
+    their_inputs: Sequence[torch.Tensor],
 ) -> Iterator[Mismatch]:
     """Outputs share storage with inputs and with each other, at the same offset, exactly when the CPU's do."""
     for i, (our, their) in enumerate(zip(ours, theirs, strict=True)):

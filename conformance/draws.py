@@ -29,8 +29,11 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
 
 def kolmogorov_smirnov(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
     both = torch.cat([ours, theirs]).sort().values
-    position = torch.searchsorted(ours.sort().values, both, right=True).double() / len(ours)
-    distance = (position - torch.searchsorted(theirs.sort().values, both, right=True).double() / len(theirs)).abs().max()
+    below = [
+        torch.searchsorted(side.sort().values, both, right=True).double() / len(side)
+        for side in (ours, theirs)
+    ]
+    distance = (below[0] - below[1]).abs().max()
     # Smirnov's asymptotic bound; with ties the test is more lenient, never stricter.
     limit = math.sqrt(-math.log(CHANCE / 2) / 2 * (1 / len(ours) + 1 / len(theirs)))
     return None if distance <= limit else f"Kolmogorov-Smirnov distance {distance:.4f}, limit {limit:.4f}"
@@ -39,7 +42,10 @@ def kolmogorov_smirnov(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
 def chi_squared(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
     values, index = torch.cat([ours, theirs]).unique(return_inverse=True)
     table = torch.stack(
-        [torch.bincount(part, minlength=len(values)).double() for part in index.split([len(ours), len(theirs)])]
+        [
+            torch.bincount(part, minlength=len(values)).double()
+            for part in index.split([len(ours), len(theirs)])
+        ]
     )
     # The approximation wants at least five expected in each cell: rarer values are counted together.
     rare = table.sum(0) < 10
@@ -51,4 +57,6 @@ def chi_squared(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
     statistic = ((table - expected) ** 2 / expected).sum()
     freedom = torch.tensor(table.shape[1] - 1, dtype=torch.float64)
     chance = torch.special.gammaincc(freedom / 2, statistic / 2).item()
-    return None if chance >= CHANCE else f"chi-squared {statistic:.1f} over {table.shape[1]} values, chance {chance:.1e}"
+    if chance >= CHANCE:
+        return None
+    return f"chi-squared {statistic:.1f} over {table.shape[1]} values, chance {chance:.1e}"

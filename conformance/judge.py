@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,9 +16,11 @@ from torch.utils._pytree import tree_map
 from . import compare, values
 from .compare import Mismatch, flatten
 from .operands import Arguments
-from .rules import like_cuda, nonunique, random_numbers, tolerances, uninitialized
+from .rules import host, like_cuda, nonunique, placement, random_numbers, tolerances, uninitialized
 
 DEVICE = "tpu"
+# Of how many samples the CPU's own error is taken.
+SAMPLES_FOR_ERROR = 64
 # A random result that is the same for so many seeds does not depend on the seed.
 SEEDS = range(1, 25)
 
@@ -46,8 +51,9 @@ class Run:
 class Judge:
     """Compares the samples of one entry in one dtype."""
 
-    def __init__(self, name: str, entry: Any, dtype: torch.dtype) -> None:
+    def __init__(self, name: str, entry: Any, dtype: torch.dtype, samples: list[Any]) -> None:
         self.name, self.entry, self.dtype = name, entry, dtype
+        self._samples = samples
 
     def judge(self, sample: Any) -> Verdict:
         theirs = self._run(sample, "cpu")
@@ -71,16 +77,20 @@ class Judge:
             return Verdict("notimpl", f"{operators}: ran on the host, with the right values", notes)
         return Verdict("green", notes=notes)
 
-    def _run(self, sample: Any, device: str, seed: int = 1, convert: Callable[[Any], Any] | None = None) -> Run:
+    def _run(
+        self, sample: Any, device: str, seed: int = 1, convert: Callable[[Any], Any] = lambda leaf: leaf
+    ) -> Run:
         torch.manual_seed(seed)
         try:
-            arguments = Arguments(sample, device, *[convert] if convert else [])
+            arguments = Arguments(sample, device, convert, only_input=self.name in placement.OPERATORS)
         except Exception as failure:
             return Run(None, failure=failure)  # type: ignore[arg-type]
         run = Run(arguments)
         before = torch.tpu.stats()
         try:
-            run.result = arguments.call(self.entry.op)
+            # A factory that is given no device makes its tensor where the context says.
+            with nullcontext() if arguments.name_a_device() else torch.device(device):
+                run.result = arguments.call(self.entry.op)
             if device == DEVICE:
                 torch.tpu.synchronize()
         except Exception as failure:
@@ -93,14 +103,18 @@ class Judge:
         if wrong_structure:
             yield from wrong_structure
             return
-        self._about_the_host(ours, notes)
-        outputs = [("output", flatten(ours.result), flatten(theirs.result)), ("input", ours.inputs, theirs.inputs)]
+        yield from self._about_the_host(ours, notes)
+        outputs = [
+            ("output", flatten(ours.result), flatten(theirs.result)),
+            ("input", ours.inputs, theirs.inputs),
+        ]
         yield from compare.aliasing(outputs[0][1], outputs[0][2], ours.inputs, theirs.inputs)
         comparable = True
         for kind, our_tensors, their_tensors in outputs:
             for where, our, their in _tensors(kind, our_tensors, their_tensors):
-                for mismatch in compare.metadata(where, our, their, DEVICE):
-                    if like_cuda.excuses(self.name, mismatch, self.dtype):
+                device = DEVICE if kind == "output" else our.device.type
+                for mismatch in compare.metadata(where, our, their, device):
+                    if like_cuda.excuses(self.name, mismatch):
                         notes[f"as CUDA: {mismatch.kind}"] += 1
                     else:
                         yield mismatch
@@ -115,11 +129,17 @@ class Judge:
         else:
             yield from self._values(sample, ours, theirs, notes)
 
-    def _about_the_host(self, ours: Run, notes: Counter[str]) -> None:
+    def _about_the_host(self, ours: Run, notes: Counter[str]) -> Iterator[Mismatch]:
+        """Nothing may be computed on the host by the back door."""
         for operator in ours.counted["host_kernel_ops"]:
             notes[f"host kernel {operator}"] += 1
-        if ours.counted["bytes_to_host"]:
+            if operator not in host.KERNELS:
+                yield Mismatch("host", "operator", f"{operator} is no listed host kernel")
+        if bytes_read := ours.counted["bytes_to_host"]:
             notes["reads on the host"] += 1
+            allowed = self.name in host.READS or ours.counted["fallbacks"] or ours.counted["host_kernels"]
+            if not allowed:
+                yield Mismatch("host", "operator", f"{bytes_read} bytes are read while it runs")
 
     def _values(self, sample: Any, ours: Run, theirs: Run, notes: Counter[str]) -> Iterator[Mismatch]:
         exact: Run | None = None
@@ -151,12 +171,21 @@ class Judge:
         }
 
     def _tensor(
-        self, ours: torch.Tensor, theirs: torch.Tensor, exactly: Callable[[], torch.Tensor | None], notes: Counter[str]
+        self,
+        ours: torch.Tensor,
+        theirs: torch.Tensor,
+        exactly: Callable[[], torch.Tensor | None],
+        notes: Counter[str],
     ) -> str | None:
-        if ours.dtype != theirs.dtype:
-            theirs = theirs.to(ours.dtype)
+        if ours.shape != theirs.shape:  # CUDA's shape: there is nothing to compare.
+            return None
+        if ours.dtype != theirs.dtype:  # CUDA's dtype: a wider one.
+            exact = exactly()
+            return values.difference(ours, (theirs if exact is None else exact).to(ours.dtype), None, None)
         if _identical(ours, theirs):
             return None
+        if self.name in tolerances.EXACT:
+            return values.difference(ours, theirs, 0, 0)
         message = values.difference(ours, theirs, None, None)
         if ours.dtype in values.HALF:
             exact = exactly()
@@ -164,7 +193,7 @@ class Judge:
                 notes["no float64 run"] += 1
                 return message
             notes["judged against float64"] += 1
-            return values.error_exceeds(ours, theirs, exact, half=True)
+            return values.half_exceeds(ours, theirs, exact, lambda: self._error_of_cpu)
         if message is None or not (ours.is_floating_point() or ours.is_complex()):
             return message
         own = tolerances.of_pytorch(self.entry, self.dtype)
@@ -173,7 +202,7 @@ class Judge:
             return None
         if self.name in tolerances.AGAINST_FLOAT64 and (exact := exactly()) is not None:
             notes["judged against float64"] += 1
-            return values.error_exceeds(ours, theirs, exact, half=False)
+            return values.exceeds(ours, theirs, exact)
         return message
 
     def _exact(self, sample: Any) -> Run:
@@ -184,6 +213,19 @@ class Judge:
             return self._run(sample, "cpu", convert=values.widen)
         finally:
             torch.set_default_dtype(default)
+
+    @cached_property
+    def _error_of_cpu(self) -> float:
+        """The largest error of the CPU's results over many samples, in units in the last place."""
+        errors = [0.0]
+        for sample in self._samples[:: math.ceil(len(self._samples) / SAMPLES_FOR_ERROR)]:
+            theirs, exact = self._run(sample, "cpu"), self._exact(sample)
+            if not (theirs.failure or exact.failure):
+                outcomes = self._outcome(theirs, sample)["output"], self._outcome(exact, sample)["output"]
+                errors += [
+                    values.error_in_units(one, other) for _, one, other in _tensors("output", *outcomes)
+                ]
+        return max(error for error in errors if math.isfinite(error))
 
     def _is_random(self, sample: Any, theirs: Run) -> bool:
         """Whether the CPU's results depend on the seed: a dropout with probability 0 is compared as it stands."""
@@ -197,13 +239,13 @@ class Judge:
             yield Mismatch("randomness", "result", "another seed does not change it")
 
     def _same(self, one: Run, other: Run) -> bool:
-        pairs = zip(
-            [*flatten(one.result), *one.inputs], [*flatten(other.result), *other.inputs], strict=True
-        )
+        pairs = zip([*flatten(one.result), *one.inputs], [*flatten(other.result), *other.inputs], strict=True)
         return all(_identical(_on_cpu(a), _on_cpu(b)) for a, b in pairs if isinstance(a, torch.Tensor))
 
 
-def _tensors(kind: str, ours: list[Any], theirs: list[Any]) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+def _tensors(
+    kind: str, ours: list[Any], theirs: list[Any]
+) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     for index, (our, their) in enumerate(zip(ours, theirs, strict=True)):
         if isinstance(our, torch.Tensor) and isinstance(their, torch.Tensor):
             yield f"{kind} {index}", our, their

@@ -13,13 +13,28 @@ from torch.utils._pytree import tree_leaves, tree_map
 class Arguments:
     """One call's arguments, freshly copied: `input`, `args` and `kwargs` of a SampleInput."""
 
-    def __init__(self, sample: Any, device: str, convert: Callable[[Any], Any] = lambda leaf: leaf) -> None:
+    def __init__(
+        self,
+        sample: Any,
+        device: str,
+        convert: Callable[[Any], Any] = lambda leaf: leaf,
+        only_input: bool = False,
+    ) -> None:
         original = (sample.input, tuple(sample.args), dict(sample.kwargs))
-        copies = _Copies(device, Counter(_storage(leaf) for leaf in tree_leaves(original) if _is_strided(leaf)))
-        self.input, self.args, self.kwargs = tree_map(lambda leaf: copies.of(convert(leaf)), original)
+        copies = _Copies(
+            device, Counter(_storage(leaf) for leaf in tree_leaves(original) if _is_strided(leaf))
+        )
+        # only_input: the other tensors stay where they are.
+        self.input, self.args, self.kwargs = tree_map(
+            lambda leaf: leaf if only_input and leaf is not sample.input else copies.of(convert(leaf)),
+            original,
+        )
 
     def call(self, function: Callable[..., Any]) -> Any:
         return function(self.input, *self.args, **self.kwargs)
+
+    def name_a_device(self) -> bool:
+        return bool(self.tensors()) or self.kwargs.get("device") is not None
 
     def tensors(self) -> list[torch.Tensor]:
         leaves = tree_leaves((self.input, self.args, self.kwargs))
@@ -79,7 +94,9 @@ def _storage(tensor: torch.Tensor) -> int:
 
 def _fills_its_storage(tensor: torch.Tensor) -> bool:
     expected = 1
-    for stride, size in sorted((st, si) for st, si in zip(tensor.stride(), tensor.shape, strict=True) if si != 1):
+    for stride, size in sorted(
+        (st, si) for st, si in zip(tensor.stride(), tensor.shape, strict=True) if si != 1
+    ):
         if stride != expected:
             return False
         expected *= size

@@ -8,7 +8,12 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import torch
-from torch.testing._internal.opinfo.core import BinaryUfuncInfo, ReductionOpInfo, ShapeFuncInfo, UnaryUfuncInfo
+from torch.testing._internal.opinfo.core import (
+    BinaryUfuncInfo,
+    ReductionOpInfo,
+    ShapeFuncInfo,
+    UnaryUfuncInfo,
+)
 
 DTYPES = ("float32", "bfloat16", "int64", "bool")
 OP_DB = "torch.testing._internal.common_methods_invocations:op_db"
@@ -19,7 +24,17 @@ _CLASSES = {
     ReductionOpInfo: "reduction",
     ShapeFuncInfo: "shape",
 }
-_PREFIXES = ("nn.functional", "linalg", "fft", "special", "masked", "sparse", "signal", "torch.ops", "jiterator")
+_PREFIXES = (
+    "nn.functional",
+    "linalg",
+    "fft",
+    "special",
+    "masked",
+    "sparse",
+    "signal",
+    "torch.ops",
+    "jiterator",
+)
 
 
 class Pair(NamedTuple):
@@ -45,7 +60,10 @@ def full_name(entry: Any) -> str:
 
 
 def select(
-    entries: Mapping[str, Any], dtypes: Iterable[str], patterns: Iterable[str], shard: tuple[int, int] = (1, 1)
+    entries: Mapping[str, Any],
+    dtypes: Iterable[str],
+    patterns: Iterable[str],
+    shard: tuple[int, int] = (1, 1),
 ) -> list[Pair]:
     """Every pair that the CPU supports, of entries whose name fits a pattern; of those every n-th from the i-th."""
     patterns = list(patterns)

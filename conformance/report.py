@@ -11,7 +11,7 @@ from .child import ROOT
 from .records import Settings
 
 sys.path.insert(0, str(ROOT / "tools"))
-import report as closing  # noqa: E402
+import report as closing
 
 STATUSES = ("green", "wrong", "notimpl", "error", "crash", "unjudged")
 
@@ -40,7 +40,9 @@ def show(records: Iterable[dict[str, Any]]) -> None:
         if record["status"] != "green":
             print(f"{record['status']:8} {record['operator']} {record['dtype']}  {record['samples']}")
             for failure in record["failures"]:
-                print(f"         {failure['status']}: {failure['call']}\n             {failure['message'][:400]}")
+                print(
+                    f"         {failure['status']}: {failure['call']}\n             {failure['message'][:400]}"
+                )
 
 
 def close(records: list[dict[str, Any]], settings: Settings) -> None:

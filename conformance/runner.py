@@ -12,9 +12,7 @@ from .pairs import Pair
 from .records import Settings
 
 
-def run(
-    todo: Iterable[Pair], settings: Settings, jobs: int, done: Callable[[dict[str, Any]], None]
-) -> None:
+def run(todo: Iterable[Pair], settings: Settings, jobs: int, done: Callable[[dict[str, Any]], None]) -> None:
     """Run pairs in `jobs` child processes at a time and call `done` with each record, one at a time."""
     waiting: queue.SimpleQueue[Pair] = queue.SimpleQueue()
     for pair in todo:

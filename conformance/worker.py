@@ -23,7 +23,7 @@ from . import pairs
 from .judge import Judge
 from .rules import random_numbers, skips
 
-# Failures of a pair that are kept word for word.
+# Different failures of a pair that are kept word for word.
 KEPT = 6
 
 
@@ -54,12 +54,13 @@ def run(pair: pairs.Pair, entry: Any, max_samples: int, out: IO[str]) -> dict[st
     notes: Counter[str] = Counter()
     failures: list[dict[str, str]] = []
     dtype = getattr(torch, pair.dtype)
-    judge = Judge(pair.operator, entry, dtype)
 
     def count(status: str, call: str, message: str) -> None:
         verdicts[status] += 1
-        if status != "green" and len(failures) < KEPT:
-            failures.append({"status": status, "call": call, "message": message[:600]})
+        message = message[:600]
+        known = any((failure["status"], failure["message"]) == (status, message) for failure in failures)
+        if status != "green" and not known and len(failures) < KEPT:
+            failures.append({"status": status, "call": call, "message": message})
 
     available = 0
     if reason := skips.reason(pair):
@@ -71,6 +72,7 @@ def run(pair: pairs.Pair, entry: Any, max_samples: int, out: IO[str]) -> dict[st
             samples = []
             count("unjudged", "", f"no samples: {failure!r}")
         available = len(samples)
+        judge = Judge(pair.operator, entry, dtype, samples)
         for index in chosen(available, max_samples):
             call = describe(samples[index])
             print(json.dumps({"at": index, "of": available, "call": call}), file=out)

@@ -50,7 +50,8 @@ def _attention(device: str, dtype: torch.dtype) -> Tensor:
     # With equal queries and keys every weight is 1/4; each result says which of four values are kept.
     zeros = torch.zeros(N, 4, 8, device=device, dtype=dtype)
     values = torch.tensor([1.0, 2, 4, 8], device=device, dtype=dtype)[:, None].expand(N, 4, 8)
-    return F.scaled_dot_product_attention(zeros, zeros, values, dropout_p=0.3)[:, 0, 0]
+    kept = F.scaled_dot_product_attention(zeros, zeros, values, dropout_p=0.3)[:, 0, 0]
+    return (kept * 4 * 0.7).round()
 
 
 def _multi_head_attention(device: str, dtype: torch.dtype) -> Tensor:
@@ -62,7 +63,7 @@ def _multi_head_attention(device: str, dtype: torch.dtype) -> Tensor:
         use_separate_proj_weight=True,
         **{f"{name}_proj_weight": weight for name, weight in weights.items()},
     )
-    return out[0, :, 0]
+    return (out[0, :, 0] * 4 * 0.5).round()
 
 
 def _fractional_pool(function: Callable, dims: int) -> Draws:
@@ -76,7 +77,9 @@ def _fractional_pool(function: Callable, dims: int) -> Draws:
 
 
 OPERATORS: dict[str, Draws] = {
-    "bernoulli": Draws(lambda device, dtype: torch.bernoulli(torch.full((N,), 0.3, device=device, dtype=dtype))),
+    "bernoulli": Draws(
+        lambda device, dtype: torch.bernoulli(torch.full((N,), 0.3, device=device, dtype=dtype))
+    ),
     "cauchy": _in_place("cauchy_", 0.5, 2.0),
     "exponential": _in_place("exponential_", 0.5),
     "geometric": _in_place("geometric_", 0.3),
@@ -105,7 +108,9 @@ OPERATORS: dict[str, Draws] = {
     "nn.functional.dropout": _of_ones(lambda ones: F.dropout(ones, 0.3), N),
     # One decision for each channel.
     "nn.functional.dropout2d": _of_ones(lambda ones: F.dropout2d(ones, 0.3)[:, :, 0, 0], 100, N // 100, 2, 2),
-    "nn.functional.dropout3d": _of_ones(lambda ones: F.dropout3d(ones, 0.3)[:, :, 0, 0, 0], 100, N // 100, 2, 1, 1),
+    "nn.functional.dropout3d": _of_ones(
+        lambda ones: F.dropout3d(ones, 0.3)[:, :, 0, 0, 0], 100, N // 100, 2, 1, 1
+    ),
     "nn.functional.feature_alpha_dropout.with_train": _of_ones(
         lambda ones: F.feature_alpha_dropout(ones, 0.3, training=True)[:, :, 0], 100, N // 100, 2
     ),
