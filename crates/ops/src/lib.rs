@@ -21,6 +21,8 @@ mod error;
 mod foreach;
 mod formula;
 mod graph;
+mod grouped_matmul;
+mod histogram;
 mod indexing;
 mod indices;
 mod losses;

@@ -57,17 +57,18 @@ fn adam(c: &mut Call<'_>, decoupled: bool) -> Result<Outputs> {
     let (beta1, beta2, decay, eps) = (c.float(7)?, c.float(8)?, c.float(9)?, c.float(10)?);
     let (amsgrad, maximize) = (c.bool(11)?, c.bool(12)?);
     let scaling = Scaling { grad_scale: c.opt_tensor(13)?, found_inf: c.opt_tensor(14)? };
+    let mut corrections = Corrections { steps: &steps, lr: &lr, betas: [beta1, beta2], known: Vec::new() };
     let mut lists: [Vec<Value>; 5] = Default::default();
     for (k, param) in params.iter().enumerate() {
-        let (Some(grad), Some(average), Some(square), Some(step)) =
-            (grads.get(k), averages.get(k), squares.get(k), steps.get(k))
+        let (Some(grad), Some(average), Some(square), true) =
+            (grads.get(k), averages.get(k), squares.get(k), k < steps.len())
         else {
             return Err(LoweringError::invalid("fused Adam needs lists of equal lengths"));
         };
         let sizes = param.sizes.clone();
         let dtype = param.dtype.opmath();
-        let lr = scalar_everywhere(c, &lr, dtype, &sizes)?;
-        let step = scalar_everywhere(c, step, dtype, &sizes)?;
+        let shrink = scalar_everywhere(c, &lr, dtype, &sizes)?;
+        let [step_size, root] = corrections.of(c, k, dtype, &sizes)?;
         let (p, g) = (c.value(param, dtype)?, c.value(grad, dtype)?);
         let (m, v) = (c.value(average, dtype)?, c.value(square, dtype)?);
         let largest = if amsgrad { maxima.get(k).cloned() } else { None };
@@ -79,7 +80,8 @@ fn adam(c: &mut Call<'_>, decoupled: bool) -> Result<Outputs> {
         let g = scaling.gradient(c, g, dtype, &sizes)?;
         let scaled = g;
         let [new_p, new_m, new_v, new_largest] =
-            formulas(c.b, [p, g, m, v, old_largest, lr, step], |[p, g, m, v, old_largest, lr, step]| {
+            formulas(c.b, [p, g, m, v, old_largest, shrink, step_size, root], |values| {
+                let [p, g, m, v, old_largest, lr, step_size, root] = values;
                 let g = if maximize { -g } else { g };
                 let (p, g) = match (decoupled, decay == 0.0) {
                     (_, true) => (p, g),
@@ -89,8 +91,7 @@ fn adam(c: &mut Call<'_>, decoupled: bool) -> Result<Outputs> {
                 let new_m = m + (g - m) * (1.0 - beta1);
                 let new_v = v * beta2 + g * g * (1.0 - beta2);
                 let new_largest = if amsgrad { old_largest.max(new_v) } else { new_v };
-                let step_size = lr / bias_correction(step, beta1);
-                let denominator = new_largest.sqrt() / bias_correction(step, beta2).sqrt() + eps;
+                let denominator = new_largest.sqrt() / root + eps;
                 [p - step_size * new_m / denominator, new_m, new_v, new_largest]
             })?;
         let mut push = |c: &mut Call<'_>, list: usize, new: Value, old: Value, like: &Tensor| -> Result<()> {
@@ -112,6 +113,52 @@ fn adam(c: &mut Call<'_>, decoupled: bool) -> Result<Outputs> {
         }
     }
     Ok(lists.concat().into())
+}
+
+/// What the step counts say, for all parameters at once: a kernel with the transcendentals of each parameter takes the
+/// compiler five times as long as one without.
+struct Corrections<'a> {
+    steps: &'a [Tensor],
+    lr: &'a Tensor,
+    betas: [f64; 2],
+    /// `lr / (1 - beta1^step)` and `sqrt(1 - beta2^step)` by dtype, each of one element per parameter.
+    known: Vec<(DType, [Value; 2])>,
+}
+
+impl Corrections<'_> {
+    /// Those of parameter `k`, at every element of `sizes`.
+    fn of(&mut self, c: &mut Call<'_>, k: usize, dtype: DType, sizes: &[i64]) -> Result<[Value; 2]> {
+        let all = match self.known.iter().find(|(known, _)| *known == dtype) {
+            Some((_, all)) => *all,
+            None => {
+                let all = self.compute(c, dtype)?;
+                self.known.push((dtype, all));
+                all
+            }
+        };
+        let at = k as i64;
+        let mut own = all;
+        for value in &mut own {
+            *value = c.b.slice(*value, &[at], &[at + 1], &[1])?;
+            *value = c.b.reshape(*value, &[])?;
+            *value = c.b.broadcast_scalar(*value, sizes)?;
+        }
+        Ok(own)
+    }
+
+    fn compute(&self, c: &mut Call<'_>, dtype: DType) -> Result<[Value; 2]> {
+        let mut steps = Vec::with_capacity(self.steps.len());
+        for step in self.steps {
+            let step = c.value(step, dtype)?;
+            steps.push(c.b.reshape(step, &[1])?);
+        }
+        let steps = c.b.concatenate(&steps, 0)?;
+        let lr = scalar_everywhere(c, self.lr, dtype, &[self.steps.len() as i64])?;
+        let [beta1, beta2] = self.betas;
+        formulas(c.b, [steps, lr], |[step, lr]| {
+            [lr / bias_correction(step, beta1), bias_correction(step, beta2).sqrt()]
+        })
+    }
 }
 
 /// 1 - beta^step. Through expm1: in f32 the plain form loses the digits that beta near 1 leaves.

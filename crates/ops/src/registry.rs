@@ -98,6 +98,8 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::creation::OPS,
     crate::division::OPS,
     crate::foreach::OPS,
+    crate::grouped_matmul::OPS,
+    crate::histogram::OPS,
     crate::indexing::OPS,
     crate::losses::OPS,
     crate::masked::OPS,

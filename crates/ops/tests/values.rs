@@ -294,7 +294,8 @@ macro_rules! families {
 }
 
 families! {
-    matmul softmax normalization batch_norm convolution max_pooling avg_pooling losses resampling recurrent attention
+    matmul grouped_matmul softmax normalization batch_norm convolution max_pooling avg_pooling losses resampling recurrent
+    attention histogram
     unary special binary division ternary activations reductions scans creation
     views movement indexing scatter sorting random
 }

@@ -130,6 +130,46 @@ def matmul():
         f.call(aten._int_mm.default, *int8, results=int8[0].int() @ int8[1].int())
 
 
+def grouped_matmul():
+    """Groups that are empty, that end within a tile, and rows of none, which the device gives as zeros."""
+    with File("grouped_matmul") as f:
+        op = aten._grouped_mm.default
+        for dtype in (F32, BF16):
+            for ends in ([3, 3, 9], [2, 5, 10], [12, 12, 12]):
+                offsets = torch.tensor(ends, dtype=torch.int32)
+                used = torch.arange(12) < ends[-1]
+                x, y = data(12, 8, dtype=dtype), data(3, 8, 8, dtype=dtype)
+                results = torch.where(used[:, None], op(x, y, offsets), 0)
+                f.call(op, x, y, offsets, results=results)
+                x, y = data(3, 4, 8, dtype=dtype), data(8, 12, dtype=dtype)[:, : ends[-1]]
+                x, y = x[:, :, :8], torch.nn.functional.pad(y, (0, 16 - y.shape[1]))
+                results = torch.where(torch.arange(16) < ends[-1], op(x, y, offsets), 0)
+                f.call(op, x, y, offsets, results=results)
+                f.call(op, data(8, 16, dtype=dtype), data(16, 8, dtype=dtype), offsets)
+            f.call(op, data(2, 3, 8, dtype=dtype), data(2, 8, 8, dtype=dtype))
+        # More rows than one tile has; an infinite weight stays in its group.
+        x, y = data(140, 4), data(3, 4, 4)
+        y[1, 0, 0] = INF
+        f.call(op, x, y, torch.tensor([50, 130, 140], dtype=torch.int32))
+        f.call(op, data(4, 140), data(140, 4), torch.tensor([50, 135, 140], dtype=torch.int32))
+
+
+def histogram():
+    with File("histogram") as f:
+        op = aten.histc.default
+        x = torch.tensor([NAN, -1.0, 0.0, 0.7, 1.0, 2.9999, 3.0, 3.5, INF])
+        f.call(op, x, 4, 0, 3)
+        f.call(op, x[1:8], 5)
+        f.call(op, torch.tensor([2.0, 2.0]), 4)
+        f.call(op, torch.tensor([2.0, 3.0]), 4, 2.5, 2.5)
+        f.call(op, torch.empty(0), 3)
+        for dtype in (BF16, torch.float16, torch.float64):
+            f.call(op, (torch.arange(40) / 7).to(dtype), 9, 0.5, 5)
+        for dtype in (torch.int32, I64, torch.uint8):
+            ids = torch.tensor([0, 3, 1, 1, 2, 7, 3, 0], dtype=dtype)
+            f.call(op, ids, 4, 0, 3, results=torch.tensor([2, 2, 1, 2], dtype=dtype))
+
+
 def softmax():
     with File("softmax") as f:
         rows = torch.tensor([[-INF, -INF, -INF], [1, -INF, 2], [INF, 1, 0], [NAN, 1, 0], [1000, 999, 0]])
@@ -382,6 +422,8 @@ def recurrent():
 
 if __name__ == "__main__":
     matmul()
+    grouped_matmul()
+    histogram()
     softmax()
     normalization()
     batch_norm()
