@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+CONFORMANCE_ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,10 +22,10 @@ COUNTER := $(TARGET)/release/libpjrt_count.so
 # Looked up when a recipe runs: the packages may have been installed a moment before.
 SITE = $(abspath $(wildcard $(VENV)/lib/python3*/site-packages))
 
-.PHONY: help venv build demo test test-rust test-python ahead-of-time bench conformance wheel lint docs clean FORCE
+.PHONY: help venv build demo test test-rust test-python ahead-of-time bench conformance conformance-tpu wheel lint docs clean FORCE
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 # --no-deps: the files hold everything, so pip need not resolve. --no-compile: byte code is made where it is used.
 $(INSTALLED): $(REQUIREMENTS)
@@ -74,8 +75,11 @@ ahead-of-time: build ## Compile the flagship operators and a whole language mode
 bench: build ## Measure what one operator costs, against the CPU
 	@$(BIN)/python benches/dispatch.py
 
-conformance: ## Run PyTorch's OpInfo samples on the device (not there yet)
-	@echo "make conformance is not there yet: no runner of PyTorch's OpInfo samples has been written." >&2; exit 2
+conformance: build ## Run PyTorch's operator samples on the device against the CPU (CONFORMANCE_ARGS="--help" tells more)
+	@$(BIN)/python -m conformance $(CONFORMANCE_ARGS)
+
+conformance-tpu: build ## Compile one sample of every green pair, and the examples, for a TPU that is not here
+	@$(BIN)/python -m conformance.tpu $(CONFORMANCE_ARGS)
 
 wheel: venv ## Build the wheel into dist/ and check its size
 	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --quiet --interpreter $(abspath $(BIN)/python) --out dist

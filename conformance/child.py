@@ -1,4 +1,4 @@
-"""A worker process as the parent sees it: it may crash or hang, and is replaced."""
+"""Child processes that may crash or hang: they answer questions until they do, and are then replaced."""
 
 from __future__ import annotations
 
@@ -9,35 +9,44 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .pairs import Pair
-from .records import Settings
-
 ROOT = Path(__file__).resolve().parent.parent
-# A child's memory grows with the programs it has seen.
-PAIRS_PER_CHILD = 60
-SECONDS_TO_START = 300
+SECONDS_TO_START = 600
+
+
+class Died(Exception):
+    """A child died or did not answer in time. last: its last message before that."""
+
+    def __init__(self, how: str, last: dict[str, Any]) -> None:
+        super().__init__(how)
+        self.last = last
 
 
 class Child:
-    """Runs pairs one after another in a process that starts with the first."""
+    """A module of this package in a process of its own, one JSON object a line.
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    It reads questions from standard input and writes messages to the file descriptor that is its first argument:
+    one when it is ready, any number while it works, and one with the key "done" as the answer.
+    """
+
+    def __init__(self, module: str, *words: str, timeout: float, questions: int = 1_000_000) -> None:
+        """timeout: seconds between two messages. questions: after so many the process is replaced."""
+        self._module, self._words = module, words
+        self._timeout, self._questions = timeout, questions
         self._process: _Process | None = None
 
-    def run(self, pair: Pair) -> dict[str, Any]:
-        """The record of a pair; a death or a silence longer than the timeout is one, too."""
-        if self._process and self._process.served >= PAIRS_PER_CHILD:
+    def ask(self, question: dict[str, Any]) -> Any:
+        """The answer. Died when there is none."""
+        if self._process and self._process.asked >= self._questions:
             self.stop()
-        self._process = self._process or _Process(self._settings)
-        started = time.monotonic()
+        self._process = self._process or _Process(self._module, self._words)
         last: dict[str, Any] = {}
         try:
-            self._process.send(pair._asdict())
-            while "done" not in (message := self._process.receive(self._settings.timeout)):
+            self._process.send(question)
+            while "done" not in (message := self._process.receive(self._timeout)):
                 last = message
             return message["done"]
         except TimeoutError as failure:
@@ -45,18 +54,7 @@ class Child:
         except (EOFError, BrokenPipeError):
             how = self._process.ended()
         self.stop()
-        return {
-            **pair._asdict(),
-            "status": "crash",
-            "family": "",
-            "available": last.get("of", 0),
-            "samples": {"crash": 1},
-            "notes": {},
-            "failures": [
-                {"status": "crash", "call": last.get("call", "before the first sample"), "message": how}
-            ],
-            "seconds": round(time.monotonic() - started, 2),
-        }
+        raise Died(how, last)
 
     def stop(self) -> None:
         if self._process:
@@ -65,15 +63,14 @@ class Child:
 
 
 class _Process:
-    def __init__(self, settings: Settings) -> None:
-        self.served = 0
+    def __init__(self, module: str, words: tuple[str, ...]) -> None:
+        self.asked = 0
         self._buffer = b""
         self._pipe, theirs = os.pipe()
         # Whatever it prints, for the record of a crash.
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
-        command = [sys.executable, "-m", "conformance.worker", str(theirs), settings.source]
         self._process = subprocess.Popen(
-            [*command, str(settings.max_samples), settings.fallback],
+            [sys.executable, "-m", module, str(theirs), *words],
             stdin=subprocess.PIPE,
             stdout=self._printed,
             stderr=subprocess.STDOUT,
@@ -88,11 +85,11 @@ class _Process:
         except (EOFError, TimeoutError) as failure:
             how = self.ended()
             self.kill()
-            raise RuntimeError(f"the worker does not start: {how}") from failure
+            raise RuntimeError(f"{module} does not start: {how}") from failure
 
     def send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin
-        self.served += 1
+        self.asked += 1
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
         self._process.stdin.flush()
 
@@ -124,3 +121,15 @@ class _Process:
         self._process.communicate()
         os.close(self._pipe)
         self._printed.close()
+
+
+def serve(descriptor: str, answer: Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], Any]) -> None:
+    """The child's side: answer(question, tell) until there are no more questions; `tell` sends a message."""
+    with open(int(descriptor), "w", buffering=1) as out:
+
+        def tell(message: dict[str, Any]) -> None:
+            out.write(json.dumps(message) + "\n")
+
+        tell({"ready": True})
+        for line in sys.stdin:
+            tell({"done": answer(json.loads(line), tell)})

@@ -70,6 +70,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     resume.add_argument("--fresh", action="store_true", help="forget earlier results")
     add("--show", action="store_true", help="print what is not green")
     add("--publish", action="store_true", help="write docs/conformance.md")
+    add("--report", default="conformance", help="name of the closing line and of the file in target/reports/")
     add("--entries", default=pairs.OP_DB, metavar="MODULE:LIST", help="other OpInfo entries")
     return parser.parse_args(words)
 
@@ -108,5 +109,5 @@ def main(words: list[str] | None = None) -> int:
         report.show(results)
     if chosen.publish:
         report.publish(results, entries, settings)
-    report.close(results, settings)
+    report.close(chosen.report, results, settings)
     return 0 if counts.clean() else 1

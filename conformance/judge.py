@@ -17,21 +17,13 @@ from . import compare, values
 from .compare import Mismatch, flatten
 from .operands import Arguments
 from .rules import host, like_cuda, nonunique, placement, random_numbers, tolerances, uninitialized
+from .verdict import Verdict
 
 DEVICE = "tpu"
 # Of how many samples the CPU's own error is taken.
 SAMPLES_FOR_ERROR = 64
 # A random result that is the same for so many seeds does not depend on the seed.
 SEEDS = range(1, 25)
-
-
-@dataclass
-class Verdict:
-    """status: "green", "wrong", "notimpl", "error" or "unjudged". notes: the rules that were needed."""
-
-    status: str
-    message: str = ""
-    notes: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass

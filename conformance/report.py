@@ -45,7 +45,7 @@ def show(records: Iterable[dict[str, Any]]) -> None:
                 )
 
 
-def close(records: list[dict[str, Any]], settings: Settings) -> None:
+def close(name: str, records: list[dict[str, Any]], settings: Settings) -> None:
     details = {
         "settings": settings.key(),
         "builds": sorted({record["build"] for record in records}),
@@ -57,7 +57,7 @@ def close(records: list[dict[str, Any]], settings: Settings) -> None:
         "notes": dict(sum((Counter(record["notes"]) for record in records), Counter())),
         "not_green": [record for record in records if record["status"] != "green"],
     }
-    closing.close("conformance", Counts(records).line(), details)
+    closing.close(name, Counts(records).line(), details)
 
 
 def publish(records: list[dict[str, Any]], entries: dict[str, Any], settings: Settings) -> None:

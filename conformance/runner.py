@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .child import Child
+from .child import Child, Died
 from .pairs import Pair
 from .records import Settings
+
+# A child's memory grows with the programs it has seen.
+PAIRS_PER_CHILD = 60
 
 
 def run(todo: Iterable[Pair], settings: Settings, jobs: int, done: Callable[[dict[str, Any]], None]) -> None:
@@ -21,10 +25,15 @@ def run(todo: Iterable[Pair], settings: Settings, jobs: int, done: Callable[[dic
     reporting = threading.Lock()
 
     def serve() -> None:
-        child = Child(settings)
+        child = Child(
+            "conformance.worker",
+            *(settings.source, str(settings.max_samples), settings.fallback),
+            timeout=settings.timeout,
+            questions=PAIRS_PER_CHILD,
+        )
         try:
             while not failures:
-                record = child.run(waiting.get_nowait())
+                record = ask(child, waiting.get_nowait())
                 with reporting:
                     done(record)
         except queue.Empty:
@@ -46,3 +55,22 @@ def run(todo: Iterable[Pair], settings: Settings, jobs: int, done: Callable[[dic
             thread.join()
     if failures:
         raise failures[0]
+
+
+def ask(child: Child, pair: Pair) -> dict[str, Any]:
+    """The record of a pair; a crash or a hang makes one, too."""
+    started = time.monotonic()
+    try:
+        return child.ask(pair._asdict())
+    except Died as failure:
+        call = failure.last.get("call", "before the first sample")
+        return {
+            **pair._asdict(),
+            "status": "crash",
+            "family": "",
+            "available": failure.last.get("of", 0),
+            "samples": {"crash": 1},
+            "notes": {},
+            "failures": [{"status": "crash", "call": call, "message": str(failure)}],
+            "seconds": round(time.monotonic() - started, 2),
+        }

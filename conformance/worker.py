@@ -1,27 +1,29 @@
-"""The child process: reads pairs from standard input and reports each sample before and after it runs.
+"""The child process that judges pairs: {"operator", "dtype"} is the question, the pair's record the answer.
 
-One JSON object a line. In: {"operator", "dtype"}. Out, on the file descriptor given as the first argument:
-{"ready": true} at the start, {"at": i, "of": n, "call": text} before a sample, {"done": record} after a pair.
+Before each sample it says which: {"at": i, "of": n, "call": text}.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 import time
 import traceback
 import warnings
 from collections import Counter
-from typing import IO, Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
 from . import pairs
+from .child import serve
 from .judge import Judge
 from .rules import random_numbers, skips
+from .verdict import Verdict
 
 # Different failures of a pair that are kept word for word.
 KEPT = 6
@@ -32,12 +34,12 @@ def main(descriptor: str, source: str, max_samples: str, fallback: str) -> None:
     entries = pairs.load(source)
     let_seeds_count()
     torch.tpu.set_fallback(fallback)
-    with open(int(descriptor), "w", buffering=1) as out:
-        print(json.dumps({"ready": True}), file=out)
-        for line in sys.stdin:
-            pair = pairs.Pair(**json.loads(line))
-            record = run(pair, entries[pair.operator], int(max_samples), out)
-            print(json.dumps({"done": record}), file=out)
+
+    def answer(question: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        pair = pairs.Pair(**question)
+        return run(pair, entries[pair.operator], int(max_samples), tell)
+
+    serve(descriptor, answer)
 
 
 def let_seeds_count() -> None:
@@ -47,63 +49,80 @@ def let_seeds_count() -> None:
             module.wrapper_set_seed = lambda function, *args, **kwargs: function(*args, **kwargs)
 
 
-def run(pair: pairs.Pair, entry: Any, max_samples: int, out: IO[str]) -> dict[str, Any]:
-    """Judge a pair's samples. The record counts verdicts and notes and keeps some failures."""
+class _Tally:
+    """Counts verdicts and notes, and keeps some failures."""
+
+    def __init__(self) -> None:
+        self.verdicts: Counter[str] = Counter()
+        self.notes: Counter[str] = Counter()
+        self.failures: list[dict[str, str]] = []
+
+    def add(self, call: str, verdict: Verdict) -> None:
+        self.verdicts[verdict.status] += 1
+        self.notes += verdict.notes
+        failure = {"status": verdict.status, "message": verdict.message[:600]}
+        known = any(failure.items() <= other.items() for other in self.failures)
+        if verdict.status != "green" and not known and len(self.failures) < KEPT:
+            self.failures.append({**failure, "call": call})
+
+    def status(self) -> str:
+        """A pair is green when every sample that could be judged is, and at least one was."""
+        order = ("wrong", "error", "notimpl", "green")
+        return next((status for status in order if self.verdicts[status]), "unjudged")
+
+
+def run(
+    pair: pairs.Pair, entry: Any, max_samples: int, tell: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """The record of a pair."""
     start = time.monotonic()
-    verdicts: Counter[str] = Counter()
-    notes: Counter[str] = Counter()
-    failures: list[dict[str, str]] = []
-    dtype = getattr(torch, pair.dtype)
-
-    def count(status: str, call: str, message: str) -> None:
-        verdicts[status] += 1
-        message = message[:600]
-        known = any((failure["status"], failure["message"]) == (status, message) for failure in failures)
-        if status != "green" and not known and len(failures) < KEPT:
-            failures.append({"status": status, "call": call, "message": message})
-
+    tally = _Tally()
     available = 0
-    if reason := skips.reason(pair):
-        count("unjudged", "", reason)
-    else:
-        try:
-            samples = all_samples(entry, dtype)
-        except Exception as failure:
-            samples = []
-            count("unjudged", "", f"no samples: {failure!r}")
-        available = len(samples)
-        judge = Judge(pair.operator, entry, dtype, samples)
-        for index in chosen(available, max_samples):
-            call = describe(samples[index])
-            print(json.dumps({"at": index, "of": available, "call": call}), file=out)
-            try:
-                verdict = judge.judge(samples[index])
-            except Exception as failure:
-                # The harness's own mistake, or a value that cannot be read: never green.
-                place = traceback.extract_tb(failure.__traceback__)[-1]
-                count("error", call, f"{failure!r} in {place.name}, line {place.lineno}")
-                continue
-            notes += verdict.notes
-            count(verdict.status, call, verdict.message)
-        if verdicts["green"] and (draws := random_numbers.OPERATORS.get(pair.operator)):
-            print(json.dumps({"at": -1, "of": available, "call": "100,000 draws"}), file=out)
-            message = draws.compare(dtype)
-            count("wrong" if message else "green", "100,000 draws", message or "")
+    for number, available, call, judge in questions(pair, entry, max_samples):
+        tell({"at": number, "of": available, "call": call})
+        tally.add(call, protected(judge))
     return {
         **pair._asdict(),
-        "status": worst(verdicts),
+        "status": tally.status(),
         "family": pairs.family(pair.operator, entry),
         "available": available,
-        "samples": dict(verdicts),
-        "notes": dict(notes),
-        "failures": failures,
+        "samples": dict(tally.verdicts),
+        "notes": dict(tally.notes),
+        "failures": tally.failures,
         "seconds": round(time.monotonic() - start, 2),
     }
 
 
-def worst(verdicts: Counter[str]) -> str:
-    """A pair is green when every sample that could be judged is, and at least one was."""
-    return next((s for s in ("wrong", "error", "notimpl", "green") if verdicts[s]), "unjudged")
+def questions(
+    pair: pairs.Pair, entry: Any, max_samples: int
+) -> Iterator[tuple[int, int, str, Callable[[], Verdict]]]:
+    """What is judged of a pair: (number, number of samples there are, call in words, how)."""
+    if reason := skips.reason(pair):
+        yield 0, 0, "", lambda: Verdict("unjudged", reason)
+        return
+    dtype = getattr(torch, pair.dtype)
+    try:
+        samples = all_samples(entry, dtype)
+    except Exception as failure:
+        said = repr(failure)
+        yield 0, 0, "", lambda: Verdict("unjudged", f"no samples: {said}")
+        return
+    judge = Judge(pair.operator, entry, dtype, samples)
+    for index in chosen(len(samples), max_samples):
+        yield index, len(samples), describe(samples[index]), partial(judge.judge, samples[index])
+    if draws := random_numbers.OPERATORS.get(pair.operator):
+        yield len(samples), len(samples), f"{random_numbers.N} draws", partial(draws.judge, dtype)
+
+
+def protected(judge: Callable[[], Verdict]) -> Verdict:
+    try:
+        return judge()
+    except NotImplementedError as failure:
+        return Verdict("notimpl", str(failure))
+    except Exception as failure:
+        # The harness's own mistake, or a value that cannot be read: never green.
+        place = traceback.extract_tb(failure.__traceback__)[-1]
+        return Verdict("error", f"{failure!r} in {place.name}, line {place.lineno}")
 
 
 def all_samples(entry: Any, dtype: torch.dtype) -> list[Any]:

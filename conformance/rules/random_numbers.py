@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import draws
+from ..verdict import Verdict
 
 DEVICE = "tpu"
 
@@ -24,11 +25,12 @@ class Draws(NamedTuple):
 
     draw: Callable[[str, torch.dtype], Tensor]
 
-    def compare(self, dtype: torch.dtype) -> str | None:
+    def judge(self, dtype: torch.dtype) -> Verdict:
         torch.manual_seed(2026)
         theirs = self.draw("cpu", dtype)
         torch.manual_seed(2026)
-        return draws.compare(self.draw(DEVICE, dtype).cpu(), theirs)
+        difference = draws.compare(self.draw(DEVICE, dtype).cpu(), theirs)
+        return Verdict("wrong", difference) if difference else Verdict("green")
 
 
 N = draws.COUNT
