@@ -123,3 +123,14 @@ def test_float8_takes_scalars(no_fallback, dtype):
     assert torch.equal(torch.full((3,), 1.3, dtype=dtype, device="tpu").float().cpu(), expected)
     filled = torch.zeros(3, dtype=dtype, device="tpu").fill_(1.3)
     assert torch.equal(filled.float().cpu(), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_nextafter_steps_through_subnormals(dtype):
+    least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    x = torch.tensor([0.0, -0.0, 1, -1, 3, -3, 100, 1e9], dtype=torch.float64).mul(least).to(dtype)
+    integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
+    for y in (-1.0, 0.0, 1.0, 2 * least):
+        towards = torch.full_like(x, y)
+        # As bit patterns: a comparison may take subnormal numbers for zeros.
+        compare(lambda x, y: torch.nextafter(x, y).view(integer), x, towards)

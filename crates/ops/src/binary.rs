@@ -200,29 +200,32 @@ fn x_times<'f>(x: Expr<'f>, y: Expr<'f>, of_y: Expr<'f>) -> Expr<'f> {
     y.is_nan().select(y, product)
 }
 
-/// Steps through the bit patterns, so that every float type works.
+/// Where a bit pattern stands among the numbers in their order, 0 for both zeros. Its own inverse, but for the sign
+/// of zero.
+fn place<'f>(bits: Expr<'f>, sign_bit: i64) -> Expr<'f> {
+    bits.lt(bits.splat_int(0)).select(bits.splat_int(sign_bit) - bits, bits)
+}
+
+/// Steps through the bit patterns, so that every float type works. It compares them, too: a processor that takes
+/// subnormal numbers for zeros would otherwise stop at them.
 fn next_after(c: &mut Call<'_>) -> Result<Outputs> {
     let (x, y) = (c.tensor(0)?, c.tensor(1)?);
     let out = c.out(0)?.clone();
     let [x, y] = broadcast(c, out.dtype, [&x, &y], &out.sizes)?;
-    let bits = signed_bits(c.b, x)?;
-    let integer = crate::convert::dtype_of(c.b, bits)?;
-    // A zero becomes the least subnormal with the sign of y.
-    let sign_bit = match integer {
+    let (x_bits, y_bits) = (signed_bits(c.b, x)?, signed_bits(c.b, y)?);
+    let sign_bit = match crate::convert::dtype_of(c.b, x_bits)? {
         DType::Int16 => i64::from(i16::MIN),
         DType::Int32 => i64::from(i32::MIN),
         _ => i64::MIN,
     };
-    let value = formula(c.b, [x, y, bits], |[x, y, bits]| {
-        let zero = x.splat(0.0);
-        let up = x.lt(y);
-        let away = bits.splat_int(1);
-        let grow = up.select(x.gt(zero), x.lt(zero));
-        let step = grow.select(bits + away, bits - away);
-        let from_zero = up.select(away, bits.splat_int(sign_bit) + away);
-        let next = x.eq(zero).select(from_zero, step);
+    let value = formula(c.b, [x, y, x_bits, y_bits], |[x, y, x_bits, y_bits]| {
+        let (from, to) = (place(x_bits, sign_bit), place(y_bits, sign_bit));
+        let next = from + from.lt(to).select(from.splat_int(1), from.splat_int(-1));
+        let zero = from.splat_int(0);
+        let negative = x_bits.lt(zero).select(zero.splat_int(sign_bit), zero);
+        let next = next.eq(zero).select(negative, place(next, sign_bit));
         let next = next.emit(|b, v| Ok(b.bitcast_convert(v, out.dtype.element_type())?));
-        let moved = x.eq(y).select(y, next);
+        let moved = from.eq(to).select(y, next);
         x.is_nan().select(x, y.is_nan().select(y, moved))
     })?;
     Ok(value.into())
