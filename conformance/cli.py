@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import pairs, report, runner
+from . import page, pairs, report, runner
 from .child import ROOT
 from .records import Records, Settings
 
@@ -89,6 +89,9 @@ def main(words: list[str] | None = None) -> int:
     if not selected:
         print(f"No operator fits --ops {chosen.ops} --dtypes {chosen.dtypes}.", file=sys.stderr)
         return 2
+    if chosen.publish and len(selected) != len(pairs.select(entries, pairs.DTYPES, ["*"])):
+        print("--publish wants a whole run: no --ops, --dtypes or --shard.", file=sys.stderr)
+        return 2
     settings = Settings(chosen.entries, chosen.max_samples, chosen.fallback, chosen.timeout)
     records = Records(chosen.out, settings, chosen.fresh)
     if records.dropped:
@@ -108,6 +111,6 @@ def main(words: list[str] | None = None) -> int:
     if chosen.show:
         report.show(results)
     if chosen.publish:
-        report.publish(results, entries, settings)
+        page.write(results, entries, settings)
     report.close(chosen.report, results, settings)
     return 0 if counts.clean() else 1

@@ -20,8 +20,6 @@ from .rules import host, like_cuda, nonunique, placement, random_numbers, tolera
 from .verdict import Verdict
 
 DEVICE = "tpu"
-# Of how many samples the CPU's own error is taken.
-SAMPLES_FOR_ERROR = 64
 # A random result that is the same for so many seeds does not depend on the seed.
 SEEDS = range(1, 25)
 
@@ -96,6 +94,8 @@ class Judge:
             yield from wrong_structure
             return
         yield from self._about_the_host(ours, notes)
+        if self.name in placement.OPERATORS:
+            notes["arguments on the CPU"] += 1
         outputs = [
             ("output", flatten(ours.result), flatten(theirs.result)),
             ("input", ours.inputs, theirs.inputs),
@@ -119,6 +119,8 @@ class Judge:
             notes["random"] += 1
             yield from self._random(sample, ours)
         else:
+            if self.name in nonunique.OPERATORS:
+                notes["what is unique"] += 1
             yield from self._values(sample, ours, theirs, notes)
 
     def _about_the_host(self, ours: Run, notes: Counter[str]) -> Iterator[Mismatch]:
@@ -177,6 +179,7 @@ class Judge:
         if _identical(ours, theirs):
             return None
         if self.name in tolerances.EXACT:
+            notes["exact"] += 1
             return values.difference(ours, theirs, 0, 0)
         message = values.difference(ours, theirs, None, None)
         if ours.dtype in values.HALF:
@@ -184,7 +187,7 @@ class Judge:
             if exact is None or exact.shape != ours.shape or not exact.is_floating_point():
                 notes["no float64 run"] += 1
                 return message
-            notes["judged against float64"] += 1
+            notes["half against float64"] += 1
             return values.half_exceeds(ours, theirs, exact, lambda: self._error_of_cpu)
         if message is None or not (ours.is_floating_point() or ours.is_complex()):
             return message
@@ -193,7 +196,7 @@ class Judge:
             notes["a tolerance of the OpInfo"] += 1
             return None
         if self.name in tolerances.AGAINST_FLOAT64 and (exact := exactly()) is not None:
-            notes["judged against float64"] += 1
+            notes["float32 against float64"] += 1
             return values.exceeds(ours, theirs, exact)
         return message
 
@@ -210,7 +213,7 @@ class Judge:
     def _error_of_cpu(self) -> float:
         """The largest error of the CPU's results over many samples, in units in the last place."""
         errors = [0.0]
-        for sample in self._samples[:: math.ceil(len(self._samples) / SAMPLES_FOR_ERROR)]:
+        for sample in self._samples[:: math.ceil(len(self._samples) / values.SAMPLES_FOR_ERROR)]:
             theirs, exact = self._run(sample, "cpu"), self._exact(sample)
             if not (theirs.failure or exact.failure):
                 outcomes = self._outcome(theirs, sample)["output"], self._outcome(exact, sample)["output"]

@@ -1,4 +1,4 @@
-"""What the records say together: the closing line, the JSON file, the page."""
+"""What the records say together: the closing line and the JSON file."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ class Counts:
     def line(self) -> dict[str, object]:
         return {"pairs": self._counts.total(), **{status: self._counts[status] for status in STATUSES}}
 
+    def text(self, name: str) -> str:
+        return f"{name}: " + " ".join(f"{key}={value}" for key, value in self.line().items())
+
     def __str__(self) -> str:
         return " ".join(f"{status}={self._counts[status]}" for status in STATUSES if self._counts[status])
 
@@ -58,7 +61,3 @@ def close(name: str, records: list[dict[str, Any]], settings: Settings) -> None:
         "not_green": [record for record in records if record["status"] != "green"],
     }
     closing.close(name, Counts(records).line(), details)
-
-
-def publish(records: list[dict[str, Any]], entries: dict[str, Any], settings: Settings) -> None:
-    raise NotImplementedError

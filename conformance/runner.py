@@ -67,7 +67,6 @@ def ask(child: Child, pair: Pair) -> dict[str, Any]:
         return {
             **pair._asdict(),
             "status": "crash",
-            "family": "",
             "available": failure.last.get("of", 0),
             "samples": {"crash": 1},
             "notes": {},

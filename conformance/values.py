@@ -30,6 +30,8 @@ WIDE = {
 }
 FACTOR = 1.2
 ROUNDING = 0.6
+# Of how many samples the CPU's own error is taken.
+SAMPLES_FOR_ERROR = 64
 
 
 def widen(leaf: Any) -> Any:

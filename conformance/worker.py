@@ -84,7 +84,6 @@ def run(
     return {
         **pair._asdict(),
         "status": tally.status(),
-        "family": pairs.family(pair.operator, entry),
         "available": available,
         "samples": dict(tally.verdicts),
         "notes": dict(tally.notes),
