@@ -91,6 +91,7 @@ fn replace_slots(real: *const PJRT_Api, size: usize) -> *const PJRT_Api {
     ours.LoadedExecutable_Execute = Some(execute_then_fail);
     ours.Client_BufferFromHostBuffer = Some(upload);
     ours.Buffer_ToHostBuffer = Some(download);
+    ours.Buffer_IncreaseExternalReferenceCount = Some(read_in_place);
     ours.Buffer_CopyToDevice = Some(copy_to_device);
     ours
 }
@@ -126,6 +127,7 @@ forward! {
     execute: Execute, LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args);
     upload: Upload, Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args);
     download: Download, Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args);
+    read_in_place: Download, Buffer_IncreaseExternalReferenceCount(PJRT_Buffer_IncreaseExternalReferenceCount_Args);
     copy_to_device: CopyToDevice, Buffer_CopyToDevice(PJRT_Buffer_CopyToDevice_Args);
 }
 

@@ -16,8 +16,9 @@ use std::ffi::{CStr, c_char, c_int};
 
 pub use counters::Kind;
 
-/// Copies the counters: calls to Compile, DeserializeAndLoad, Execute, BufferFromHostBuffer, ToHostBuffer,
-/// CopyToDevice, then failures injected, then 0. Calls that fail count too.
+/// Copies the counters: calls to Compile, DeserializeAndLoad, Execute, BufferFromHostBuffer, ToHostBuffer (and
+/// IncreaseExternalReferenceCount, which holds memory for the host to read it where it lies), CopyToDevice, then
+/// failures injected, then 0. Calls that fail count too.
 ///
 /// # Safety
 /// `out` must point to eight `uint64_t`.

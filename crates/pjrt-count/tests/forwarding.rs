@@ -52,7 +52,7 @@ fn counts() {
     let report = child("child_counts", "");
     assert_eq!(
         report,
-        serde_json::json!({"compile": 0, "deserialize": 1, "execute": 3, "upload": 1, "download": 1,
+        serde_json::json!({"compile": 0, "deserialize": 1, "execute": 3, "upload": 1, "download": 2,
             "copy_to_device": 1, "injected_failures": 0})
     );
 }
@@ -83,6 +83,7 @@ fn child_counts() {
         executable.execute(&[&a, &a], &support::options(&client.devices()[0])).unwrap();
     }
     a.read_into(&mut [0; 16]).unwrap();
+    a.read_scalar(&mut [0; 16]).unwrap();
     a.copy_to_device(&client.devices()[1]).unwrap();
 }
 
