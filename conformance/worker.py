@@ -100,11 +100,13 @@ def questions(
         yield 0, 0, "", lambda: Verdict("unjudged", reason)
         return
     dtype = getattr(torch, pair.dtype)
+    samples, failure = [], ""
     try:
         samples = all_samples(entry, dtype)
-    except Exception as failure:
-        said = repr(failure)
-        yield 0, 0, "", lambda: Verdict("unjudged", f"no samples: {said}")
+    except Exception as error:
+        failure = repr(error)
+    if not samples:
+        yield 0, 0, "", lambda: Verdict("unjudged", f"no samples {failure}")
         return
     judge = Judge(pair.operator, entry, dtype, samples)
     for index in chosen(len(samples), max_samples):

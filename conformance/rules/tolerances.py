@@ -24,7 +24,10 @@ _DEVICES = ("cpu", "cuda")
 _RTOL, _ATOL = 1.3e-6, 1e-5
 
 # Results that PyTorch's tolerances refuse, though their error against a float64 run is at most 1.2 times the CPU's.
-AGAINST_FLOAT64: dict[str, str] = {}
+AGAINST_FLOAT64: dict[str, str] = {
+    "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": "the CPU's kernel sums in blocks; PyTorch has a "
+    "tolerance for the public operator alone",
+}
 
 # Results that depend on the numbers there are in the dtype: they are compared exactly, without a float64 run.
 EXACT: dict[str, str] = {"nextafter": "the neighbouring number"}

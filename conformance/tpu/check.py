@@ -61,9 +61,7 @@ def main(words: list[str] | None = None) -> int:
         return 2
     questions = {str(pair): pair._asdict() for pair in green}
     if not chosen.no_examples:
-        questions |= {
-            f"examples/{name}": {"example": name, "words": words} for name, words in examples.EXAMPLES.items()
-        }
+        questions |= {f"example {name}": {"example": words} for name, words in examples.RUNS.items()}
     folder = chosen.folder / "programs"
     programs = Programs(folder)
     recorded = Answers(chosen.folder / "recorded.jsonl", build())

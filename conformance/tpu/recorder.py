@@ -1,4 +1,4 @@
-"""The child process that finds out which programs run: {"operator", "dtype"} or {"example", "words"} is the question.
+"""The child process that finds out which programs run: {"operator", "dtype"} or {"example": words} is the question.
 
 The answer is {"programs": [[operator, digest], ...], "failure"}; the texts go into a folder.
 """
@@ -9,6 +9,7 @@ import contextlib
 import os
 import runpy
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def main(descriptor: str, source: str, folder: str) -> None:
         _core.record_programs(True)
         try:
             if "example" in question:
-                run_example(question["example"], question["words"])
+                run_example(*question["example"])
             else:
                 run_sample(entries[question["operator"]], question)
         except Exception as error:
@@ -64,10 +65,15 @@ def run_sample(entry: Any, question: dict[str, str]) -> None:
     torch.tpu.synchronize()
 
 
-def run_example(name: str, words: list[str]) -> None:
-    """A whole example, in this process."""
+def run_example(name: str, *words: str) -> None:
+    """A whole example, in this process; what it writes goes into a folder that is thrown away."""
     sys.argv = [name, *words]
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+    ):
         try:
             runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
         except SystemExit as end:
