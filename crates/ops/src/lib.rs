@@ -20,6 +20,7 @@ mod elementwise;
 mod error;
 mod foreach;
 mod formula;
+mod grad_scaling;
 mod graph;
 mod grouped_matmul;
 mod histogram;

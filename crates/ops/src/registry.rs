@@ -98,6 +98,7 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::creation::OPS,
     crate::division::OPS,
     crate::foreach::OPS,
+    crate::grad_scaling::OPS,
     crate::grouped_matmul::OPS,
     crate::histogram::OPS,
     crate::indexing::OPS,

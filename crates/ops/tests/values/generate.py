@@ -420,7 +420,42 @@ def recurrent():
         f.call(aten._thnn_fused_gru_cell_backward.default, grad, workspace, True, results=results)
 
 
+def grad_scaling():
+    with File("grad_scaling") as f:
+        op = aten._amp_foreach_non_finite_check_and_unscale.default
+        scale = torch.tensor(0.3)
+        for found in (torch.zeros(1), torch.ones(1)):
+            for grads in (
+                [data(3), data(2, 2), torch.tensor(0.5)],
+                [data(3), torch.tensor([0.0, -INF])],
+                [torch.tensor([1.0, NAN]), data(2)],
+                [torch.tensor([-0.0, 3e38, -3e38, 1e-45])],
+                [torch.empty(0), data(2)],
+            ):
+                results = op(grads, found, scale)
+                f.call(op, grads, found, scale, results=[*results[0], results[1]])
+        # A half type's largest number is finite, and so is what the scale makes of it.
+        grads = [torch.tensor([65504.0, -6e-8], dtype=torch.float16), torch.tensor([INF], dtype=torch.float16)]
+        results = op(grads, torch.zeros(1), scale)
+        f.call(op, grads, torch.zeros(1), scale, results=[*results[0], results[1]])
+
+        op = aten._amp_update_scale.default
+        for scale, tracker, found, growth, backoff, interval in (
+            (1024.0, 0, 0.0, 2.0, 0.5, 3),
+            (1024.0, 2, 0.0, 2.0, 0.5, 3),
+            (1024.0, 2, 1.0, 2.0, 0.5, 3),
+            (1024.0, 2, 2.0, 2.0, 0.5, 3),
+            (3e38, 2, 0.0, 2.0, 0.5, 3),
+            (1234.567, 0, 0.0, 1.001, 0.7, 1),
+            (1234.567, 0, 1.0, 1.001, 0.7, 1),
+            (1e-45, 0, 1.0, 2.0, 0.5, 1),
+        ):
+            tensors = torch.tensor(scale), torch.tensor(tracker, dtype=torch.int32), torch.tensor(found)
+            f.call(op, *tensors, growth, backoff, interval)
+
+
 if __name__ == "__main__":
+    grad_scaling()
     matmul()
     grouped_matmul()
     histogram()
