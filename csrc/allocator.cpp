@@ -17,19 +17,17 @@ struct Allocator final : c10::DeviceAllocator {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "tpu: copying raw storage memory is not supported");
   }
 
-  bool initialized() override { return core->has_primary_context() != 0; }
+  bool initialized() override { return core->has_primary_context(); }
   void emptyCache(c10::MempoolId_t) override {}  // PJRT has the only cache
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     core->record_stream(data.get_context(), stream.id());
   }
-  void resetAccumulatedStats(c10::DeviceIndex device) override {
-    core->reset_accumulated_stats(device_index(device_at(device)));
-  }
-  void resetPeakStats(c10::DeviceIndex device) override { core->reset_peak_stats(device_index(device_at(device))); }
+  void resetAccumulatedStats(c10::DeviceIndex device) override { core->reset_accumulated_stats(device_index(device)); }
+  void resetPeakStats(c10::DeviceIndex device) override { core->reset_peak_stats(device_index(device)); }
 
-  static TpuMemoryStats memory_stats(c10::DeviceIndex device) {
-    TpuMemoryStats stats{};
-    check(core->memory_stats(device_index(device_at(device)), &stats));
+  static abi::MemoryStats memory_stats(c10::DeviceIndex device) {
+    abi::MemoryStats stats{};
+    check(core->memory_stats(device_index(device), &stats));
     return stats;
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
@@ -39,7 +37,7 @@ struct Allocator final : c10::DeviceAllocator {
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     const auto stats = memory_stats(device);
     c10::CachingDeviceAllocator::DeviceStats out;
-    const auto set = [](c10::CachingAllocator::StatArray* array, const TpuStat& from) {
+    const auto set = [](c10::CachingAllocator::StatArray* array, const abi::Stat& from) {
       auto& stat = (*array)[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
       stat.current = from.current, stat.peak = from.peak, stat.allocated = from.allocated, stat.freed = from.freed;
     };

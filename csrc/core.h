@@ -4,25 +4,26 @@
 #include <c10/core/Allocator.h>
 #include <torch/library.h>
 
-#include "shim.h"
+#include "abi.h"  // made of crates/bridge/src/abi.rs
 
 namespace tpu {
 
 constexpr c10::DeviceType kTpu = c10::DeviceType::PrivateUse1;
 
-extern const TpuCoreApi* core;  // set by tpu_shim_register before anything that uses it is registered
+extern const abi::CoreApi* core;  // set by tpu_shim_register before anything that uses it is registered
 
 // Set while a structured kernel is asked, on this thread, for the metadata of its outputs: nothing is allocated or run.
 extern thread_local const c10::OperatorHandle* shape_only;
 
-[[noreturn]] void throw_status(int32_t status);
-inline void check(int32_t status) {
-  if (C10_UNLIKELY(status != TPU_OK)) throw_status(status);
+[[noreturn]] void throw_status(abi::Status status);
+inline void check(abi::Status status) {
+  if (C10_UNLIKELY(status != abi::Status::Ok)) throw_status(status);
 }
 
 inline c10::Device device_at(int64_t index) { return c10::Device(kTpu, static_cast<c10::DeviceIndex>(index)); }
 // The device's index, or the current one's; raises when there is no such device.
 int32_t device_index(c10::Device device);
+inline int32_t device_index(int64_t index) { return device_index(device_at(index)); }
 
 c10::Allocator* allocator();
 c10::Allocator* pinned_allocator();
@@ -36,7 +37,7 @@ void resize_tensor(at::TensorImpl* self, at::IntArrayRef sizes, const at::IntArr
 void adopt_address(c10::StorageImpl* storage);
 
 // Borrows the tensor's sizes and strides.
-inline TpuTensor describe(const at::Tensor& tensor) {
+inline abi::Tensor describe(const at::Tensor& tensor) {
   auto* impl = tensor.unsafeGetTensorImpl();
   TORCH_CHECK_NOT_IMPLEMENTED(C10_LIKELY(impl->has_storage()), "tpu: tensors with layout ", impl->layout(),
                               " are not supported beside tpu tensors; convert them with to_dense()");
@@ -46,8 +47,8 @@ inline TpuTensor describe(const at::Tensor& tensor) {
   const auto& data = storage->_mutable_data_ptr_no_checks();
   if (C10_UNLIKELY(ours && data.get_deleter() != core->storage_free && data.get())) adopt_address(storage);
   const auto* host = ours ? nullptr : static_cast<const char*>(data.get());
-  const int flags = (impl->is_wrapped_number() ? TPU_WRAPPED_NUMBER : 0) | (tensor.is_conj() ? TPU_CONJ : 0) |
-                    (tensor.is_neg() ? TPU_NEG : 0);
+  const int flags = (impl->is_wrapped_number() ? abi::FLAG_WRAPPED_NUMBER : 0) |
+                    (tensor.is_conj() ? abi::FLAG_CONJ : 0) | (tensor.is_neg() ? abi::FLAG_NEG : 0);
   return {ours ? data.get_context() : nullptr,
           host ? host + impl->storage_offset() * impl->itemsize() : nullptr,
           impl->sizes().data(),
@@ -69,7 +70,6 @@ void register_autocast();
 
 at::Generator new_generator(int32_t device);
 const at::Generator& default_generator(int32_t device);
-int32_t rng_advance(void* generator, int32_t device, uint64_t increment, uint64_t* seed, uint64_t* offset) noexcept;
-int32_t set_default_generator(int32_t device, uint64_t seed, uint64_t offset) noexcept;
+uint64_t generator_number(const at::Generator& generator);
 
 }  // namespace tpu

@@ -19,9 +19,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void setDevice(Device device) const override { exchangeDevice(device); }
   void uncheckedSetDevice(Device device) const noexcept override { core->exchange_device(device.index()); }
   DeviceIndex deviceCount() const noexcept override { return static_cast<DeviceIndex>(core->device_count()); }
-  void synchronizeDevice(DeviceIndex device) const override {
-    check(core->synchronize(device_index(device_at(device))));
-  }
+  void synchronizeDevice(DeviceIndex device) const override { check(core->synchronize(device_index(device))); }
   c10::DeviceCapability getDeviceCapability(Device) const override {
     c10::DeviceCapability capability;
     capability.capability_data.capability_bits &= core->supported_dtypes;
@@ -35,8 +33,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   Stream getDefaultStream(Device device) const override { return stream_at(device_index(device), 0); }
   Stream getNewStream(Device device, int priority) const override {
     const int32_t index = device_index(device);
-    const int64_t id = core->new_stream(index, priority);
-    if (id < 0) throw_status(TPU_RUNTIME_ERROR);
+    int64_t id = 0;
+    check(core->new_stream(index, priority, &id));
     return stream_at(index, id);
   }
   Stream getStreamFromGlobalPool(Device device, bool high_priority) const override {
@@ -47,9 +45,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void* getStreamNativeHandle(const Stream stream) const override { return reinterpret_cast<void*>(stream.id()); }
   bool queryStream(const Stream& stream) const override {
-    int32_t done = 0;
+    bool done = false;
     check(core->stream_query(stream.device_index(), stream.id(), &done));
-    return done != 0;
+    return done;
   }
   void synchronizeStream(const Stream& stream) const override {
     check(core->stream_synchronize(stream.device_index(), stream.id()));
@@ -65,19 +63,15 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     check(core->event_record(event, stream.device_index(), stream.id(), flag == c10::EventFlag::BACKEND_DEFAULT));
   }
   void block(void* event, const Stream& stream) const override {
-    if (event) check(core->event_block(event, stream.device_index(), stream.id()));
+    check(core->event_block(event, stream.device_index(), stream.id()));
   }
   bool queryEvent(void* event) const override {
-    int32_t done = 1;
-    if (event) check(core->event_query(event, &done));
-    return done != 0;
+    bool done = true;
+    check(core->event_query(event, &done));
+    return done;
   }
-  void synchronizeEvent(void* event) const override {
-    if (event) check(core->event_synchronize(event));
-  }
-  void destroyEvent(void* event, DeviceIndex) const noexcept override {
-    if (event) core->event_destroy(event);
-  }
+  void synchronizeEvent(void* event) const override { check(core->event_synchronize(event)); }
+  void destroyEvent(void* event, DeviceIndex) const noexcept override { core->event_destroy(event); }
   double elapsedTime(void* start, void* end, DeviceIndex) const override {
     TORCH_CHECK(start && end, "Both events must be recorded before calculating elapsed time.");
     double milliseconds = 0;
@@ -90,12 +84,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return core->device_count() > 0; }
-  bool hasPrimaryContext(DeviceIndex) const override { return core->has_primary_context() != 0; }
+  bool hasPrimaryContext(DeviceIndex) const override { return core->has_primary_context(); }
   DeviceIndex deviceCount() const override { return static_cast<DeviceIndex>(core->device_count()); }
   DeviceIndex getCurrentDevice() const override { return static_cast<DeviceIndex>(core->current_device()); }
   void setCurrentDevice(DeviceIndex device) const override { exchangeDevice(device); }
   DeviceIndex exchangeDevice(DeviceIndex device) const override {
-    return static_cast<DeviceIndex>(core->exchange_device(device_index(device_at(device))));
+    return static_cast<DeviceIndex>(core->exchange_device(device_index(device)));
   }
   // Here a negative index means "leave it", as for CUDA.
   DeviceIndex maybeExchangeDevice(DeviceIndex device) const override { return exchangeDevice(device); }
@@ -104,7 +98,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     TORCH_CHECK(device >= 0, "The specified pointer resides on host memory and is not registered with any tpu device.");
     return device_at(device);
   }
-  bool isPinnedPtr(const void* data) const override { return data && core->is_pinned(data) != 0; }
+  bool isPinnedPtr(const void* data) const override { return data && core->is_pinned(data); }
   at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   const at::Generator& getDefaultGenerator(DeviceIndex device) const override { return default_generator(device); }
   at::Generator getNewGenerator(DeviceIndex device) const override { return new_generator(device); }

@@ -3,7 +3,6 @@
 #include <ATen/core/Generator.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/IndexingUtils.h>
-#include <torch/csrc/jit/frontend/function_schema_parser.h>
 
 #include <algorithm>
 
@@ -24,7 +23,7 @@ class Call {
  public:
   Call(const Operator& op, c10::ArrayRef<IValue> arguments) {
     const auto& context = at::globalContext();
-    auto* values = take<TpuValue>(arguments.size());
+    auto* values = take<abi::Value>(arguments.size());
     const auto modes = static_cast<uint32_t>(context.float32MatmulPrecision()) |
                        (context.deterministicAlgorithms() ? 4u : 0u) |
                        static_cast<uint32_t>(c10::get_default_dtype_as_scalartype()) << 8;
@@ -32,7 +31,7 @@ class Call {
     for (size_t i = 0; i < arguments.size(); ++i) convert(arguments[i], op.arguments[i], values[i]);
     if (C10_UNLIKELY(c.device == kNoDevice)) c.device = core->current_device();
   }
-  TpuCall c;
+  abi::Call c;
 
  private:
   template <class T>
@@ -45,50 +44,51 @@ class Call {
   }
 
   template <class T, class F>
-  void list(const IValue& value, int32_t tag, TpuValue& out, F&& element) {
+  void list(const IValue& value, abi::Tag tag, abi::Value& out, F&& element) {
     const auto elements = value.toListRef();
     auto* data = take<T>(elements.size());
     for (size_t i = 0; i < elements.size(); ++i) element(elements[i], data[i]);
     out.tag = tag, out.u.list = {data, elements.size()};
   }
 
-  void convert(const IValue& value, const Argument& argument, TpuValue& out) {
+  void convert(const IValue& value, const abi::Argument& argument, abi::Value& out) {
     out.is_scalar = argument.is_scalar;
     if (value.isTensor() && value.toTensor().defined()) {
-      out.tag = TPU_TENSOR;
+      out.tag = abi::Tag::Tensor;
       out.u.tensor = describe(value.toTensor());
       if (c.device == kNoDevice && out.u.tensor.storage) c.device = out.u.tensor.device_index;
     } else if (value.isInt() || value.isSymInt()) {
-      out.tag = TPU_INT, out.u.i = value.toInt();
+      out.tag = abi::Tag::Int, out.u.i = value.toInt();
     } else if (value.isDouble() || value.isSymFloat()) {
-      out.tag = TPU_DOUBLE, out.u.d = value.toDouble();
+      out.tag = abi::Tag::Double, out.u.d = value.toDouble();
     } else if (value.isBool() || value.isSymBool()) {
-      out.tag = TPU_BOOL, out.u.i = value.toBool();
+      out.tag = abi::Tag::Bool, out.u.i = value.toBool();
     } else if (value.isIntList() || value.isSymIntList()) {
-      list<int64_t>(value, TPU_INT_LIST, out, [](const IValue& v, int64_t& element) { element = v.toInt(); });
+      list<int64_t>(value, abi::Tag::IntList, out, [](const IValue& v, int64_t& element) { element = v.toInt(); });
     } else if (value.isDoubleList()) {
-      list<double>(value, TPU_DOUBLE_LIST, out, [](const IValue& v, double& element) { element = v.toDouble(); });
+      list<double>(value, abi::Tag::DoubleList, out, [](const IValue& v, double& element) { element = v.toDouble(); });
     } else if (value.isBoolList()) {
-      list<uint8_t>(value, TPU_BOOL_LIST, out, [](const IValue& v, uint8_t& element) { element = v.toBool(); });
+      list<uint8_t>(value, abi::Tag::BoolList, out, [](const IValue& v, uint8_t& element) { element = v.toBool(); });
     } else if (value.isList()) {
-      list<TpuValue>(value, TPU_VALUE_LIST, out, [&](const IValue& v, TpuValue& e) { convert(v, argument, e); });
+      list<abi::Value>(value, abi::Tag::ValueList, out,
+                       [&](const IValue& v, abi::Value& e) { convert(v, argument, e); });
     } else if (value.isComplexDouble()) {
       const auto number = value.toComplexDouble();
-      out.tag = TPU_COMPLEX, out.u.c[0] = number.real(), out.u.c[1] = number.imag();
+      out.tag = abi::Tag::Complex, out.u.c[0] = number.real(), out.u.c[1] = number.imag();
     } else if (value.isString()) {
-      out.tag = TPU_STRING, out.u.string = value.toStringRef().c_str();
+      out.tag = abi::Tag::String, out.u.string = value.toStringRef().c_str();
     } else if (value.isDevice()) {
       const auto device = value.toDevice();
-      out.tag = TPU_DEVICE;
+      out.tag = abi::Tag::Device;
       out.u.i = static_cast<int64_t>(device.type()) << 32 | static_cast<uint8_t>(device.index());
       if (c.device == kNoDevice && device.type() == kTpu) c.device = device_index(device);
     } else if (value.isGenerator()) {
       const auto& generator = value.toGenerator();
       TORCH_CHECK(generator.device().type() == kTpu, "Expected a 'tpu' device type for generator but found '",
                   generator.device().type(), "'");
-      out.tag = TPU_GENERATOR, out.u.generator = generator.unsafeGetGeneratorImpl();
+      out.tag = abi::Tag::Generator, out.u.generator = generator_number(generator);
     } else {
-      out.tag = value.isNone() || value.isTensor() ? TPU_NONE : TPU_OTHER;
+      out.tag = value.isNone() || value.isTensor() ? abi::Tag::None : abi::Tag::Other;
     }
   }
 
@@ -103,7 +103,7 @@ void expand_indices(const Operator& op, Stack& stack) {
     return index && index->defined() &&
            (index->is_cpu() || index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
   };
-  const auto first = stack.end() - static_cast<std::ptrdiff_t>(op.arguments.size());
+  const auto first = stack.end() - static_cast<std::ptrdiff_t>(op.nargs);
   for (auto argument = first; argument != stack.end(); ++argument) {
     if (!argument->isOptionalTensorList()) continue;
     const auto indices = argument->toOptionalTensorList();
@@ -126,15 +126,15 @@ void by_position(const Operator& op, Stack& stack) {
   op.handle.redispatchBoxed(c10::DispatchKeySet(kUnusedKey), &stack);
 }
 
-Outputs execute(const TpuCall& call, const TpuPlanInfo& info) {
+Outputs execute(const abi::Call& call, const abi::PlanInfo& info) {
   Outputs outputs;
-  c10::SmallVector<TpuTensor, 4> descriptions;
+  c10::SmallVector<abi::Tensor, 4> descriptions;
   for (const auto& meta : c10::ArrayRef(info.outs, info.nouts)) {
     const auto rank = static_cast<size_t>(meta.ndim);
     const auto dtype = static_cast<at::ScalarType>(meta.dtype);
     const bool defined = C10_LIKELY(meta.dtype >= 0);
     outputs.push_back(defined ? new_tensor({meta.sizes, rank}, {meta.strides, rank}, dtype, call.device) : Tensor());
-    descriptions.push_back(defined ? describe(outputs.back()) : TpuTensor{});
+    descriptions.push_back(defined ? describe(outputs.back()) : abi::Tensor{});
   }
   check(core->execute(&call, descriptions.data(), info.nouts));
   if (C10_UNLIKELY(info.bounded)) {
@@ -147,17 +147,17 @@ Outputs execute(const TpuCall& call, const TpuPlanInfo& info) {
 }
 
 void push_results(const Operator& op, Outputs& outputs, Stack& stack) {
-  const size_t nargs = op.arguments.size();
+  const size_t nargs = op.nargs;
   TORCH_INTERNAL_ASSERT(outputs.size() >= op.single_outputs, "tpu: the plan of '", op.handle.operator_name(),
                         "' gives ", outputs.size(), " outputs");
   c10::SmallVector<IValue, 4> results;
   auto* next = outputs.begin();
-  for (const auto& value : op.returns) {
+  for (const auto& value : c10::ArrayRef(op.returns, op.nreturns)) {
     switch (value.kind) {
-      case Return::kArgument: results.push_back(torch::jit::peek(stack, value.argument, nargs)); break;
-      case Return::kTensor: results.emplace_back(std::move(*next++)); break;
-      case Return::kNumber: results.emplace_back((next++)->item()); break;
-      case Return::kTensorList: {
+      case abi::ReturnKind::Argument: results.push_back(torch::jit::peek(stack, value.argument, nargs)); break;
+      case abi::ReturnKind::Tensor: results.emplace_back(std::move(*next++)); break;
+      case abi::ReturnKind::Number: results.emplace_back((next++)->item()); break;
+      case abi::ReturnKind::TensorList: {
         c10::List<Tensor> list;
         for (size_t n = outputs.size() - op.single_outputs; n > 0; --n) list.push_back(std::move(*next++));
         results.emplace_back(std::move(list));
@@ -172,7 +172,7 @@ void push_results(const Operator& op, Outputs& outputs, Stack& stack) {
 // operator it calls means that it looks at values.
 void stop_at_out(const Operator& op, Stack& stack) {
   const auto &asked = shape_only->schema().name(), &name = op.handle.schema().name();
-  TORCH_CHECK_NOT_IMPLEMENTED(op.mutates && (asked == name || asked == name + "_"), "the shape of the output of '",
+  TORCH_CHECK_NOT_IMPLEMENTED(op.writes && (asked == name || asked == name + "_"), "the shape of the output of '",
                               shape_only->operator_name(), "' depends on values");
   Outputs none;
   push_results(op, none, stack);
@@ -181,13 +181,13 @@ void stop_at_out(const Operator& op, Stack& stack) {
 void run(const Operator& op, Stack& stack) {
   if (C10_UNLIKELY(shape_only != nullptr)) return stop_at_out(op, stack);
   if (C10_UNLIKELY(op.has_indices)) expand_indices(op, stack);
-  const auto arguments = torch::jit::last(stack, op.arguments.size());
+  const auto arguments = torch::jit::last(stack, op.nargs);
   Outputs outputs;
   {
     const Call call(op, arguments);
-    TpuPlanInfo info{};
-    const int32_t status = core->plan(&call.c, &info);
-    if (C10_UNLIKELY(status == TPU_MISS)) {
+    abi::PlanInfo info{};
+    const auto status = core->plan(&call.c, &info);
+    if (C10_UNLIKELY(status == abi::Status::Miss)) {
       if (!build_plan(op, call.c, arguments, info)) return run(op, stack);
     } else {
       check(status);
@@ -214,27 +214,14 @@ void register_kernel(const c10::OperatorHandle& handle) {
                                                            std::nullopt, nullptr, "csrc/dispatch.cpp"));
 }
 
-// Left to themselves, the in-place forms of structured operators would check shapes in C++ on every call and arrive as
-// .out.
-void register_mutating_forms(const c10::OperatorHandle& functional) {
-  const auto& name = functional.operator_name().name;
-  for (const auto& base : {name, name + "_"}) {
-    for (const auto& form : overloads_of(base)) {
-      if (!form.schema().is_mutable() || loses_autograd(form)) continue;
-      if (functional_form(form) == functional) register_kernel(form);
-    }
-  }
-}
-
 }  // namespace
 
 void register_dispatch() {
   keep_library("_", DispatchKey::PrivateUse1).fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>());
-  for (const char* const* name = core->native_ops(); *name; ++name) {
-    const auto handle = c10::Dispatcher::singleton().findSchema(torch::jit::parseName(*name));
-    if (!handle || loses_autograd(*handle)) continue;
-    register_kernel(*handle);
-    if (!handle->schema().is_mutable()) register_mutating_forms(*handle);
+  declare_operators("aten");
+  for (const char* const* name = core->with_own_kernel(); *name; ++name) {
+    const auto handle = find_operator(*name);
+    if (handle && !loses_autograd(*handle)) register_kernel(*handle);
   }
 }
 

@@ -2,7 +2,6 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
@@ -121,14 +120,6 @@ Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
   const auto shape = at::infer_size_dimvector(dst.sizes(), src.sizes());
   TORCH_CHECK(dst.sizes() == IntArrayRef(shape), "output with shape ", dst.sizes(),
               " doesn't match the broadcast shape ", IntArrayRef(shape));
-  // The same elements, even if they overlap: nothing to do, as on the CPU.
-  if (src.is_alias_of(dst) && src.storage_offset() == dst.storage_offset() && src.strides() == dst.strides() &&
-      src.sizes() == dst.sizes() && src.scalar_type() == dst.scalar_type() && src.is_conj() == dst.is_conj() &&
-      src.is_neg() == dst.is_neg()) {
-    return dst;
-  }
-  at::assert_no_internal_overlap(dst);
-  if (dst.numel() == 0) return dst;
   const bool from_host = src.device().is_cpu(), to_host = dst.device().is_cpu();
   TORCH_CHECK_NOT_IMPLEMENTED((from_host || src.device().type() == kTpu) && (to_host || dst.device().type() == kTpu),
                               "tpu: cannot copy from ", src.device(), " to ", dst.device(), "; copy through the CPU");
@@ -138,7 +129,6 @@ Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
   } else if (to_host) {
     copy_device_to_host(src, dst, non_blocking);
   } else {
-    at::assert_no_partial_overlap(dst, src);
     const auto source = src.expand(dst.sizes());
     const auto to = describe(dst), from = describe(source);
     check(core->copy_on_device(&to, &from));
@@ -159,38 +149,6 @@ at::Scalar local_scalar_dense(const Tensor& self) {
   const Tensor host(at::detail::empty_cpu({}, self.scalar_type()));
   std::memcpy(host.mutable_data_ptr(), element, host.itemsize());
   return at::_local_scalar_dense(host);
-}
-
-// native_batch_norm writes its running statistics although its schema does not say so; the "legit" form says it.
-std::tuple<Tensor, Tensor, Tensor> native_batch_norm(const Tensor& input, const Opt<Tensor>& weight,
-                                                     const Opt<Tensor>& bias, const Opt<Tensor>& running_mean,
-                                                     const Opt<Tensor>& running_var, bool training, double momentum,
-                                                     double eps) {
-  Tensor mean = running_mean.value_or(Tensor()), var = running_var.value_or(Tensor());
-  if (!mean.defined() || !var.defined())
-    return at::_native_batch_norm_legit(input, weight, bias, training, momentum, eps);
-  if (!training) return at::_native_batch_norm_legit_no_training(input, weight, bias, mean, var, momentum, eps);
-  return at::_native_batch_norm_legit(input, weight, bias, mean, var, training, momentum, eps);
-}
-
-// PyTorch's own kernel for every device writes through the host address.
-Tensor& range_out(const at::Scalar& start, const at::Scalar& end, Tensor& out) {
-  return at::range_out(out, start, end, 1);
-}
-
-// Left to itself, its Meta kernel would have no functional form: the factories take dtype and device where it has
-// `out`.
-Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const at::Scalar& step, Tensor& out) {
-  const auto values = at::arange(start, end, step, out.options());
-  at::native::resize_output(out, values.sizes());
-  return out.copy_(values);
-}
-
-bool equal(const Tensor& self, const Tensor& other) {
-  TORCH_CHECK(self.device() == other.device(), "Cannot compare two tensors on different devices. Got: ", self.device(),
-              " and ", other.device());
-  if (!self.is_same_size(other)) return false;
-  return self.numel() == 0 || at::eq(self, other).all().item<bool>();
 }
 
 // The positions of the repeated elements. Its size depends on values unless the caller says it.
@@ -229,10 +187,6 @@ void register_kernels() {
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
-  m.impl("native_batch_norm", TORCH_FN(native_batch_norm));
-  m.impl("range.out_", TORCH_FN(range_out));
-  m.impl("arange.start_out", TORCH_FN(arange_out));
-  m.impl("equal", TORCH_FN(equal));
   m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));
   // As on the CPU: flash attention (which the core implements) where it applies, else math.
   m.impl("_fused_sdp_choice", TORCH_FN(at::native::_fused_sdp_choice_cpp));

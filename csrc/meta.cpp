@@ -1,13 +1,9 @@
 // Plan misses: PyTorch's own kernels say, from metadata alone, what the outputs look like or what is wrong with the
 // call.
-#include <ATen/MemoryOverlap.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/Exceptions.h>
 
-#include <algorithm>
-#include <array>
-#include <cstring>
 #include <thread>
 #include <unordered_map>
 
@@ -65,12 +61,7 @@ struct MetaMirror {
   std::unordered_map<const c10::StorageImpl*, c10::Storage> storages;
 };
 
-// A failed assertion is a limit of the Meta kernel: no operator reports its arguments this way on the CPU.
-bool is_missing_meta(PyObject* type) {
-  const char* name = type ? reinterpret_cast<PyTypeObject*>(type)->tp_name : "";
-  constexpr std::array kMissing = {"NotImplementedError", "AssertionError", "DataDependent", "DynamicOutputShape"};
-  return std::any_of(kMissing.begin(), kMissing.end(), [&](const char* text) { return std::strstr(name, text); });
-}
+const char* name_of(PyObject* type) { return type ? reinterpret_cast<PyTypeObject*>(type)->tp_name : ""; }
 
 struct MetaRun {
   torch::jit::Stack arguments;  // those that the operator writes carry their new metadata
@@ -82,24 +73,20 @@ struct MetaRun {
 template <class F>
 void attempt(MetaRun& run, F&& f) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const auto is_limit = [&](const char* kind, const char* message) {
+    run.missing = message;
+    return core->is_meta_limit(kind, message, shape_only != nullptr);
+  };
   try {
     f();
-  } catch (const c10::NotImplementedError& e) {
-    // Structured kernels have shapes; what they refuse, subtracting bools for one, is the caller's mistake.
-    run.missing = e.what_without_backtrace();
-    const auto says = [&](const char* text) { return run.missing->find(text) != std::string::npos; };
-    if (shape_only && !says("depends on values") && !says("Could not run")) throw;
   } catch (const c10::Error& e) {
-    run.missing = e.what_without_backtrace();
-    if (run.missing->find("meta tensor") == std::string::npos) throw;
+    if (!is_limit(typeid(e).name(), e.what_without_backtrace())) throw;
   } catch (python_error& e) {
     e.persist();
-    run.missing = e.message;
-    if (!is_missing_meta(e.type) && run.missing->find("meta tensor") == std::string::npos) throw;
+    if (!is_limit(name_of(e.type), e.message.c_str())) throw;
   } catch (const pybind11::error_already_set& e) {
     const pybind11::gil_scoped_acquire gil;
-    run.missing = e.what();
-    if (!is_missing_meta(e.type().ptr())) throw;
+    if (!is_limit(name_of(e.type().ptr()), e.what())) throw;
   }
 }
 
@@ -135,7 +122,7 @@ MetaRun run_meta(const Operator& op, const c10::OperatorHandle& handle, c10::Arr
   return run_meta(op, handle, arguments, false);
 }
 
-using Metas = c10::SmallVector<TpuMeta, 8>;
+using Metas = c10::SmallVector<abi::Meta, 8>;
 
 void append_metas(const IValue& value, Metas& metas) {
   const auto no_sizes = [&](int8_t dtype) { metas.push_back({nullptr, nullptr, 0, dtype}); };
@@ -151,73 +138,38 @@ void append_metas(const IValue& value, Metas& metas) {
   }
 }
 
-// TensorIterator's checks on written operands, which the Python Meta kernels of out= forms leave out.
-void check_written(const Operator& op, c10::ArrayRef<IValue> arguments, const torch::jit::Stack& mirrored) {
-  if (!op.handle.hasTag(at::Tag::pointwise)) return;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!op.arguments[i].is_out || !arguments[i].isTensor()) continue;
-    const auto& written = arguments[i].toTensor();
-    const auto& sizes = mirrored[i].toTensor().sizes();
-    at::assert_no_internal_overlap(written);
-    const auto check_read = [&](const Tensor& read) {
-      at::assert_no_partial_overlap(written, read);
-      TORCH_CHECK(!read.is_same(written) || sizes == written.sizes(), "output with shape ", written.sizes(),
-                  " doesn't match the broadcast shape ", sizes);
-    };
-    for (size_t j = 0; j < arguments.size(); ++j) {
-      if (!op.arguments[j].mutated) for_each_tensor(arguments[j], check_read);
-    }
-  }
-}
-
-// Gives out= tensors their new sizes. Python's Meta kernels leave resized tensors row-major; they get the strides of a
-// fresh result.
-bool resize_written(c10::ArrayRef<Tensor> written, const Metas& mutated, const Metas& outputs) {
-  bool resized = false;
-  for (size_t i = 0; i < written.size(); ++i) {
-    const auto sizes_of = [](const TpuMeta& meta) { return at::IntArrayRef(meta.sizes, meta.ndim); };
-    const auto sizes = sizes_of(mutated[i]);
-    if (written[i].device().type() != kTpu || written[i].sizes() == sizes) continue;
-    const auto* like = &mutated[i];
-    if (outputs.size() >= written.size()) {
-      const auto& result = outputs[outputs.size() - written.size() + i];
-      if (sizes_of(result) == sizes) like = &result;
-    }
-    const at::IntArrayRef strides(like->strides, sizes.size());
-    resize_tensor(written[i].unsafeGetTensorImpl(), sizes, &strides);
-    resized = true;
-  }
-  return resized;
-}
-
 }  // namespace
 
-bool build_plan(const Operator& op, const TpuCall& call, c10::ArrayRef<IValue> arguments, TpuPlanInfo& info) {
+bool build_plan(const Operator& op, const abi::Call& call, c10::ArrayRef<IValue> arguments, abi::PlanInfo& info) {
   const at::ThreadLocalStateGuard fresh(fresh_state());
   const auto real = run_meta(op, op.handle, arguments);
-  check_written(op, arguments, real.arguments);
   MetaRun functional;
   Metas outputs, mutated;
+  c10::SmallVector<Tensor, 4> written;
   if (!real.missing) {
-    if (op.mutates && op.functional) functional = run_meta(op, *op.functional, arguments);
-    const bool use_functional = op.mutates && op.functional && !functional.missing;
+    if (op.functional_form) functional = run_meta(op, *op.functional_form, arguments);
+    const bool use_functional = op.functional_form && !functional.missing;
     const auto& results = use_functional ? functional.results : real.results;
     for (size_t i = 0; i < results.size(); ++i) {
-      if (use_functional || op.returns[i].kind != Return::kArgument) append_metas(results[i], outputs);
+      if (use_functional || op.returns[i].kind != abi::ReturnKind::Argument) append_metas(results[i], outputs);
     }
-    c10::SmallVector<Tensor, 4> written;
     for (size_t i = 0; i < arguments.size(); ++i) {
-      if (!op.arguments[i].mutated) continue;
+      if (!op.arguments[i].is_written) continue;
       for_each_tensor(arguments[i], [&](const Tensor& tensor) { written.push_back(tensor); });
       for_each_tensor(real.arguments[i], [&](const Tensor& tensor) { append_metas(tensor, mutated); });
     }
-    if (resize_written(written, mutated, outputs)) return false;
+    if (!use_functional) outputs.append(mutated.begin(), mutated.end());
   }
-  const TpuMetaResult result = {static_cast<uint32_t>(outputs.size()), outputs.data(),
-                                static_cast<uint32_t>(mutated.size()), mutated.data(),
-                                real.missing ? real.missing->c_str() : nullptr};
+  const abi::MetaResult result = {static_cast<uint32_t>(outputs.size()), outputs.data(),
+                                  static_cast<uint32_t>(mutated.size()), mutated.data(),
+                                  real.missing ? real.missing->c_str() : nullptr};
   check(core->build(&call, &result, &info));
-  return true;
+  for (size_t i = 0; info.resized && i < written.size(); ++i) {
+    const auto& meta = info.outs[i];
+    const at::IntArrayRef sizes(meta.sizes, meta.ndim), strides(meta.strides, meta.ndim);
+    resize_tensor(written[i].unsafeGetTensorImpl(), sizes, &strides);
+  }
+  return !info.resized;
 }
 
 }  // namespace tpu

@@ -5,18 +5,18 @@
 
 namespace tpu {
 
-const TpuCoreApi* core = nullptr;
+const abi::CoreApi* core = nullptr;
 
-void throw_status(int32_t status) {
-  if (status == TPU_PYTHON_ERROR) torch::throw_python_error();
+void throw_status(abi::Status status) {
+  if (status == abi::Status::PythonError) torch::throw_python_error();
   const char* message = core->last_error();
   const std::string text = message ? message : "tpu: unknown error";
   switch (status) {
-    case TPU_VALUE_ERROR: C10_THROW_ERROR(ValueError, text);
-    case TPU_TYPE_ERROR: C10_THROW_ERROR(TypeError, text);
-    case TPU_INDEX_ERROR: C10_THROW_ERROR(IndexError, text);
-    case TPU_NOT_IMPLEMENTED: C10_THROW_ERROR(NotImplementedError, text);
-    case TPU_OUT_OF_MEMORY: C10_THROW_ERROR(OutOfMemoryError, text);
+    case abi::Status::ValueError: C10_THROW_ERROR(ValueError, text);
+    case abi::Status::TypeError: C10_THROW_ERROR(TypeError, text);
+    case abi::Status::IndexError: C10_THROW_ERROR(IndexError, text);
+    case abi::Status::NotImplemented: C10_THROW_ERROR(NotImplementedError, text);
+    case abi::Status::OutOfMemory: C10_THROW_ERROR(OutOfMemoryError, text);
     default: C10_THROW_ERROR(Error, text);
   }
 }
@@ -34,14 +34,12 @@ torch::Library& keep_library(const char* ns, c10::DispatchKey key) {
 
 namespace {
 
-const TpuShimApi shim_api = {TPU_ABI_VERSION, sizeof(TpuShimApi), rng_advance, set_default_generator};
-
-void register_all(const TpuCoreApi* api) {
+void register_all(const abi::CoreApi* api) {
   if (core == api) return;
   TORCH_CHECK(!core, "the tpu shim is already registered with another core");
-  TORCH_CHECK(api->abi_version == TPU_ABI_VERSION && api->size == sizeof(TpuCoreApi), "the tpu shim speaks ABI ",
-              TPU_ABI_VERSION, " (", sizeof(TpuCoreApi), " bytes) and the core ABI ", api->abi_version, " (", api->size,
-              " bytes): reinstall torch-pjrt so that both come from one build");
+  TORCH_CHECK(api->abi_version == abi::ABI_VERSION && api->size == sizeof(abi::CoreApi), "the tpu shim speaks ABI ",
+              abi::ABI_VERSION, " (", sizeof(abi::CoreApi), " bytes) and the core ABI ", api->abi_version, " (",
+              api->size, " bytes): reinstall torch-pjrt so that both come from one build");
   core = api;
   c10::SetAllocator(kTpu, allocator());
   register_devices();
@@ -53,14 +51,15 @@ void register_all(const TpuCoreApi* api) {
 }  // namespace
 }  // namespace tpu
 
-const TpuShimApi* tpu_shim_register(const TpuCoreApi* core, const char** error) {
+extern "C" __attribute__((visibility("default"))) const char* tpu_shim_register(const tpu::abi::CoreApi* core) {
   static std::string failure;
   try {
     tpu::register_all(core);
-    return &tpu::shim_api;
+    return nullptr;
   } catch (const c10::Error& e) { failure = e.what_without_backtrace(); } catch (const std::exception& e) {
     failure = e.what();
   }
-  *error = failure.c_str();
-  return nullptr;
+  return failure.c_str();
 }
+
+static_assert(std::is_same_v<decltype(&tpu_shim_register), tpu::abi::Register>);

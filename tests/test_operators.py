@@ -38,6 +38,10 @@ def test_arange_into_a_given_tensor():
     compare(into, torch.zeros(3, dtype=torch.int64))
     compare(into, torch.zeros(0))
     compare(lambda x: torch.arange(4, out=x[::2]), torch.zeros(8))
+    compare(into, torch.zeros(3))
+    compare(lambda x: torch.arange(1, 9, 2, out=x), torch.zeros(3))
+    compare(lambda x: torch.range(1, 7, 2, out=x), torch.zeros(0))
+    compare(lambda x: torch.ops.aten.range.out_(1, 3, out=x), torch.zeros(3, dtype=torch.int64))
 
 
 def test_equal():
@@ -45,8 +49,10 @@ def test_equal():
     compare(torch.equal, GRID, GRID + 1)
     compare(torch.equal, GRID, GRID[:2])
     compare(torch.equal, GRID[:0], GRID[:0])
-    with pytest.raises(RuntimeError, match="different devices"):
+    with pytest.raises(RuntimeError, match="on the same device"):
         torch.equal(GRID.to("tpu"), GRID)
+    with pytest.raises(RuntimeError, match="different devices"):
+        torch.equal(GRID[0, 0].to("tpu"), GRID[0, 0])
 
 
 @pytest.mark.parametrize("offset", [0, 5, 10])

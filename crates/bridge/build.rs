@@ -51,7 +51,8 @@ fn run() -> Result<()> {
     }
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..").canonicalize()?;
     let torch = find_torch(&root)?;
-    let sources = shim_sources(&root.join("csrc"))?;
+    let mut sources = shim_sources(&root.join("csrc"))?;
+    sources.push(write_header(&root.join("crates/bridge"))?);
     println!("cargo::rerun-if-changed={}", torch.root.join("version.py").display());
 
     let built = link(&torch, &compile(&torch, &sources)?)?;
@@ -110,7 +111,28 @@ fn shim_sources(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn compiler(torch: &Torch) -> cc::Build {
+/// Makes `abi.h` of the Rust side of the boundary, which is returned.
+#[cfg(feature = "shim")]
+fn write_header(bridge: &Path) -> Result<PathBuf> {
+    let [source, config] = ["src/abi.rs", "cbindgen.toml"].map(|name| bridge.join(name));
+    for path in [&source, &config] {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
+    let builder = cbindgen::Builder::new().with_config(cbindgen::Config::from_file(config)?);
+    builder.with_src(&source).generate()?.write_to_file(out_dir()?.join("abi.h"));
+    Ok(source)
+}
+
+#[cfg(not(feature = "shim"))]
+fn write_header(_: &Path) -> Result<PathBuf> {
+    Err("the shim needs the feature `shim`".into())
+}
+
+fn out_dir() -> Result<PathBuf> {
+    Ok(PathBuf::from(env::var("OUT_DIR")?))
+}
+
+fn compiler(torch: &Torch) -> Result<cc::Build> {
     let mut build = cc::Build::new();
     build
         .cpp(true)
@@ -119,6 +141,7 @@ fn compiler(torch: &Torch) -> cc::Build {
         .debug(false)
         .pic(true)
         .warnings(true)
+        .include(out_dir()?)
         .flag("-fvisibility=hidden")
         .flag("-fvisibility-inlines-hidden")
         // pybind11's own way of taking the GIL reads CPython's thread state, whose layout changes between the Python
@@ -133,7 +156,7 @@ fn compiler(torch: &Torch) -> cc::Build {
     ] {
         build.flag("-isystem").flag(include);
     }
-    build
+    Ok(build)
 }
 
 fn compile(torch: &Torch, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
@@ -142,13 +165,13 @@ fn compile(torch: &Torch, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
     if units.is_empty() {
         return Err("csrc/ holds no .cpp file".into());
     }
-    Ok(compiler(torch).files(units).try_compile_intermediates()?)
+    Ok(compiler(torch)?.files(units).try_compile_intermediates()?)
 }
 
 /// Links against torch's own libraries and sets no run path: they are in the process before the shim is loaded.
 fn link(torch: &Torch, objects: &[PathBuf]) -> Result<PathBuf> {
-    let built = PathBuf::from(env::var("OUT_DIR")?).join("shim.so");
-    let mut command = compiler(torch).get_compiler().to_command();
+    let built = out_dir()?.join("shim.so");
+    let mut command = compiler(torch)?.get_compiler().to_command();
     command
         .arg("-shared")
         .args(["-Wl,-s", "-Wl,--gc-sections", "-Wl,--as-needed", "-Wl,-z,relro,-z,now"])

@@ -1,6 +1,6 @@
 //! From the boundary's structs to the runtime's borrowed types.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
 use ops::{DType, Dims, Number, TensorMeta};
@@ -9,7 +9,7 @@ use runtime::storage::Storage;
 use runtime::{Error, Result, operator};
 use smallvec::SmallVec;
 
-use crate::abi::{self, tag};
+use crate::abi::{self, ReturnKind, Tag};
 
 /// A storage handle, as the DataPtr context carries it.
 pub fn into_handle(storage: Arc<Storage>) -> *mut c_void {
@@ -141,32 +141,68 @@ pub unsafe fn read_number(data: *const u8, dtype: DType) -> Number {
 /// # Safety
 /// Pointers of `value` must be valid for `'a`.
 unsafe fn value<'a>(value: &abi::Value) -> Result<Value<'a>> {
-    let is_scalar = value.is_scalar != 0;
+    let is_scalar = value.is_scalar;
     // SAFETY: the tag says which member of the union is set, and the caller promises its pointers.
     unsafe {
         Ok(match value.tag {
-            tag::NONE => Value::None,
-            tag::TENSOR if !value.u.tensor.storage.is_null() => {
+            Tag::None => Value::None,
+            Tag::Tensor if !value.u.tensor.storage.is_null() => {
                 Value::Tensor(device_tensor(&value.u.tensor)?)
             }
-            tag::TENSOR => Value::Host(host_tensor(&value.u.tensor)?),
-            tag::INT => Value::Number { number: Number::Int(value.u.i), is_scalar },
-            tag::DOUBLE => Value::Number { number: Number::Float(value.u.d), is_scalar },
-            tag::BOOL => Value::Number { number: Number::Bool(value.u.i != 0), is_scalar },
-            tag::COMPLEX => Value::Number { number: Number::Complex(value.u.c[0], value.u.c[1]), is_scalar },
-            tag::STRING => Value::Str(CStr::from_ptr(value.u.string).to_str().unwrap_or("")),
-            tag::INT_LIST => Value::Ints(slice(value.u.list.data.cast(), value.u.list.len)),
-            tag::DOUBLE_LIST => Value::Floats(slice(value.u.list.data.cast(), value.u.list.len)),
-            tag::BOOL_LIST => Value::Bools(slice(value.u.list.data.cast(), value.u.list.len)),
-            tag::VALUE_LIST => {
+            Tag::Tensor => Value::Host(host_tensor(&value.u.tensor)?),
+            Tag::Int => Value::Number { number: Number::Int(value.u.i), is_scalar },
+            Tag::Double => Value::Number { number: Number::Float(value.u.d), is_scalar },
+            Tag::Bool => Value::Number { number: Number::Bool(value.u.i != 0), is_scalar },
+            Tag::Complex => Value::Number { number: Number::Complex(value.u.c[0], value.u.c[1]), is_scalar },
+            Tag::String => Value::Str(CStr::from_ptr(value.u.string).to_str().unwrap_or("")),
+            Tag::IntList => Value::Ints(slice(value.u.list.data.cast(), value.u.list.len)),
+            Tag::DoubleList => Value::Floats(slice(value.u.list.data.cast(), value.u.list.len)),
+            Tag::BoolList => Value::Bools(slice(value.u.list.data.cast(), value.u.list.len)),
+            Tag::ValueList => {
                 let items: &[abi::Value] = slice(value.u.list.data.cast(), value.u.list.len);
                 Value::List(items.iter().map(|item| self::value(item)).collect::<Result<_>>()?)
             }
-            tag::DEVICE => Value::Device,
-            tag::GENERATOR => Value::Generator(value.u.generator as usize),
-            _ => Value::Other,
+            Tag::Device => Value::Device,
+            Tag::Generator => Value::Generator(value.u.generator),
+            Tag::Other => Value::Other,
         })
     }
+}
+
+/// Leaks: called once for each operator.
+pub fn operator(operator: &operator::Operator) -> Result<abi::Operator> {
+    let schema = &operator.schema;
+    let arguments = schema.arguments.iter().enumerate().map(|(index, argument)| abi::Argument {
+        is_scalar: argument.ty.is_scalar(),
+        is_written: operator.is_mutated(index),
+        is_out: argument.is_out,
+    });
+    let returns = (0..schema.returns.len()).map(|index| match schema.returned_argument(index) {
+        Some(argument) => abi::Return { kind: ReturnKind::Argument, argument: argument as u8 },
+        None if schema.returns[index].is_list() => abi::Return { kind: ReturnKind::TensorList, argument: 0 },
+        None if schema.returns[index].name == "Tensor" => {
+            abi::Return { kind: ReturnKind::Tensor, argument: 0 }
+        }
+        None => abi::Return { kind: ReturnKind::Number, argument: 0 },
+    });
+    let (arguments, returns): (Vec<_>, Vec<_>) = (arguments.collect(), returns.collect());
+    let count = |kind| returns.iter().filter(|value| value.kind == kind).count();
+    if count(ReturnKind::TensorList) > 1 {
+        let reason = "several tensor lists are returned".to_owned();
+        return Err(Error::NotImplemented { op: operator.name.clone(), reason });
+    }
+    let functional = CString::new(operator.functional.as_str()).ok().filter(|_| operator.has_functional);
+    Ok(abi::Operator {
+        id: operator.id.0,
+        nargs: arguments.len() as u32,
+        nreturns: returns.len() as u32,
+        single_outputs: (count(ReturnKind::Tensor) + count(ReturnKind::Number)) as u32,
+        writes: operator.mutated != 0,
+        has_indices: schema.arguments.iter().any(|argument| argument.ty.name == "Tensor?[]"),
+        arguments: Vec::leak(arguments).as_ptr(),
+        returns: Vec::leak(returns).as_ptr(),
+        functional: functional.map_or(std::ptr::null(), |name| name.into_raw().cast_const()),
+    })
 }
 
 pub type Args<'a> = SmallVec<[Value<'a>; 8]>;
@@ -225,7 +261,7 @@ pub fn meta(meta: Option<&TensorMeta>) -> abi::Meta {
 /// Calls `release(keepalive)` exactly once, when dropped.
 pub struct Keepalive {
     keepalive: *mut c_void,
-    release: Option<abi::Release>,
+    release: abi::Release,
 }
 
 // SAFETY: the boundary says that release may be called on any thread.
@@ -234,16 +270,14 @@ unsafe impl Send for Keepalive {}
 impl Keepalive {
     /// # Safety
     /// `release(keepalive)` must be callable once from any thread.
-    pub unsafe fn new(keepalive: *mut c_void, release: Option<abi::Release>) -> Self {
+    pub unsafe fn new(keepalive: *mut c_void, release: abi::Release) -> Self {
         Keepalive { keepalive, release }
     }
 }
 
 impl Drop for Keepalive {
     fn drop(&mut self) {
-        if let Some(release) = self.release {
-            // SAFETY: promised to `new`.
-            unsafe { release(self.keepalive) }
-        }
+        // SAFETY: promised to `new`.
+        unsafe { (self.release)(self.keepalive) }
     }
 }

@@ -4,15 +4,16 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use ops::TensorMeta;
 use runtime::call::Call;
 use runtime::plan::{MetaResult, Plan};
 use runtime::storage::Storage;
-use runtime::{Error, Kind, Result, copies, device, dispatch, lists, operator};
+use runtime::{Error, Kind, Result, copies, device, dispatch, generator, lists, meta, operator};
 use smallvec::SmallVec;
 
-use crate::abi::{self, status};
+use crate::abi::{self, Status};
 use crate::convert::{self, Keepalive};
 use crate::{pinned, queue};
 
@@ -26,6 +27,8 @@ thread_local! {
 struct Current {
     plan: Option<Arc<Plan>>,
     outs: Vec<abi::Meta>,
+    /// What `outs` points into when there is no plan.
+    resized: Vec<TensorMeta>,
 }
 
 unsafe extern "C" fn last_error() -> *const c_char {
@@ -33,17 +36,17 @@ unsafe extern "C" fn last_error() -> *const c_char {
 }
 
 /// Records the error for `last_error` and gives its status.
-pub fn fail(error: &Error) -> i32 {
+pub fn fail(error: &Error) -> Status {
     let message = error.to_string().replace('\0', "\\0");
     LAST_ERROR.set(CString::new(message).unwrap_or_default());
     match error.kind() {
-        Kind::Runtime => status::RUNTIME_ERROR,
-        Kind::Value => status::VALUE_ERROR,
-        Kind::Type => status::TYPE_ERROR,
-        Kind::Index => status::INDEX_ERROR,
-        Kind::NotImplemented => status::NOT_IMPLEMENTED,
-        Kind::OutOfMemory => status::OUT_OF_MEMORY,
-        Kind::Python => status::PYTHON_ERROR,
+        Kind::Runtime => Status::RuntimeError,
+        Kind::Value => Status::ValueError,
+        Kind::Type => Status::TypeError,
+        Kind::Index => Status::IndexError,
+        Kind::NotImplemented => Status::NotImplemented,
+        Kind::OutOfMemory => Status::OutOfMemory,
+        Kind::Python => Status::PythonError,
     }
 }
 
@@ -51,7 +54,7 @@ pub fn fail(error: &Error) -> i32 {
 pub static PANICS: AtomicBool = AtomicBool::new(false);
 
 /// Runs `body`; errors and panics become a status.
-pub fn guarded(body: impl FnOnce() -> Result<i32>) -> i32 {
+pub fn guarded(body: impl FnOnce() -> Result<Status>) -> Status {
     without_panic(body).unwrap_or_else(|error| fail(&error))
 }
 
@@ -65,69 +68,67 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
 }
 
-fn done(result: Result<()>) -> Result<i32> {
-    result.map(|()| status::OK)
+fn done(result: Result<()>) -> Result<Status> {
+    result.map(|()| Status::Ok)
 }
 
-unsafe extern "C" fn native_ops() -> *const *const c_char {
-    struct Names(#[allow(dead_code)] Vec<CString>, Vec<*const c_char>);
-    // SAFETY: the pointers point into the strings beside them, which never change.
-    unsafe impl Send for Names {}
-    // SAFETY: as above.
-    unsafe impl Sync for Names {}
-    static NAMES: LazyLock<Names> = LazyLock::new(|| {
-        let names: Vec<CString> = ops::all()
-            .filter(|def| def.explicit && def.name.starts_with("aten::"))
-            .filter_map(|def| CString::new(def.name).ok())
-            .collect();
-        let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
-        pointers.push(std::ptr::null());
-        Names(names, pointers)
-    });
-    NAMES.1.as_ptr()
+unsafe extern "C" fn declare(schema: *const c_char) {
+    // SAFETY: the shim passes a NUL-terminated string.
+    operator::declare(&unsafe { CStr::from_ptr(schema) }.to_string_lossy());
 }
 
-unsafe extern "C" fn resolve(
-    name: *const c_char,
-    functional: *const c_char,
-    mutated: u64,
-    op: *mut u32,
-) -> i32 {
+/// The list is made once, by the one registration of the shim, and never freed.
+unsafe extern "C" fn with_own_kernel() -> *const *const c_char {
+    let names = operator::with_own_kernel().into_iter().filter_map(|name| CString::new(name).ok());
+    let names = names.map(|name| name.into_raw().cast_const()).chain([std::ptr::null()]);
+    Vec::leak(names.collect()).as_ptr()
+}
+
+unsafe extern "C" fn resolve(name: *const c_char, pointwise: bool, op: *mut abi::Operator) -> Status {
     guarded(|| {
-        // SAFETY: the shim passes NUL-terminated strings and a place for the answer.
-        unsafe {
-            let (name, functional) = (CStr::from_ptr(name), CStr::from_ptr(functional));
-            *op = operator::resolve(&name.to_string_lossy(), &functional.to_string_lossy(), mutated).0;
-        }
-        Ok(status::OK)
+        // SAFETY: the shim passes a NUL-terminated string.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let Some(operator) = operator::resolve(&name, pointwise) else {
+            fail(&Error::Runtime(format!("tpu: the schema of '{name}' cannot be read")));
+            return Ok(Status::Miss);
+        };
+        // SAFETY: the shim passes a place for the answer.
+        unsafe { *op = convert::operator(operator)? };
+        Ok(Status::Ok)
     })
 }
 
-unsafe extern "C" fn plan(call: *const abi::Call, info: *mut abi::PlanInfo) -> i32 {
+unsafe extern "C" fn plan(call: *const abi::Call, info: *mut abi::PlanInfo) -> Status {
     guarded(|| {
         // SAFETY: the shim's call is valid until this returns.
         let (call, args) = unsafe { (&*call, convert::args(&*call)?) };
         // SAFETY: the shim passes a place for the answer.
         let (call, info) = (convert::call(call, &args), unsafe { &mut *info });
         if lists::overlap(&call) {
-            info.by_position = 1;
-            return Ok(status::OK);
+            info.by_position = true;
+            return Ok(Status::Ok);
         }
         match dispatch::plan(&call)? {
             Some(plan) => {
                 describe(plan, info);
-                Ok(status::OK)
+                Ok(Status::Ok)
             }
-            None => Ok(status::MISS),
+            None => Ok(Status::Miss),
         }
     })
+}
+
+unsafe extern "C" fn is_meta_limit(kind: *const c_char, message: *const c_char, structured: bool) -> bool {
+    // SAFETY: the shim passes NUL-terminated strings.
+    let [kind, message] = [kind, message].map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+    meta::is_limit(&kind, &message, structured)
 }
 
 unsafe extern "C" fn build(
     call: *const abi::Call,
     metas: *const abi::MetaResult,
     info: *mut abi::PlanInfo,
-) -> i32 {
+) -> Status {
     guarded(|| {
         assert!(!PANICS.swap(false, Relaxed), "a test asked for this panic");
         runtime::stats::count(&runtime::stats::STATS.meta_runs);
@@ -139,10 +140,14 @@ unsafe extern "C" fn build(
             let metas = meta_result(&call, metas)?;
             (call, metas)
         };
-        let plan = dispatch::build(&call, &metas)?;
         // SAFETY: the shim passes a place for the answer.
-        describe(plan, unsafe { &mut *info });
-        Ok(status::OK)
+        let info = unsafe { &mut *info };
+        meta::check_written(&call, &metas)?;
+        match meta::resized(&call, &metas) {
+            Some(written) => describe_resized(written, info),
+            None => describe(dispatch::build(&call, &metas)?, info),
+        }
+        Ok(Status::Ok)
     })
 }
 
@@ -171,16 +176,27 @@ fn describe(plan: Arc<Plan>, info: &mut abi::PlanInfo) {
         *info = abi::PlanInfo {
             nouts: current.outs.len() as u32,
             outs: current.outs.as_ptr(),
-            host_fallback: u32::from(recorded.host_fallback),
-            bounded: u32::from(recorded.bounded),
-            by_position: 0,
+            host_fallback: recorded.host_fallback,
+            bounded: recorded.bounded,
+            by_position: false,
+            resized: false,
         };
         // The metadata that `outs` points into lives as long as the plan.
         current.plan = Some(plan);
     });
 }
 
-unsafe extern "C" fn execute(call: *const abi::Call, outs: *const abi::Tensor, nouts: u32) -> i32 {
+fn describe_resized(written: Vec<TensorMeta>, info: &mut abi::PlanInfo) {
+    CURRENT.with_borrow_mut(|current| {
+        current.resized = written;
+        current.outs.clear();
+        current.outs.extend(current.resized.iter().map(|meta| convert::meta(Some(meta))));
+        info.outs = current.outs.as_ptr();
+        info.resized = true;
+    });
+}
+
+unsafe extern "C" fn execute(call: *const abi::Call, outs: *const abi::Tensor, nouts: u32) -> Status {
     guarded(|| {
         let plan = CURRENT
             .with_borrow(|current| current.plan.clone())
@@ -206,12 +222,12 @@ unsafe extern "C" fn storage_new(
     index: i32,
     storage: *mut *mut c_void,
     address: *mut *mut c_void,
-) -> i32 {
+) -> Status {
     guarded(|| {
         let new = Storage::new(device::get(index)?, nbytes).inspect_err(|_| dispatch::discard_prepared())?;
         // SAFETY: the shim passes places for the answers.
         unsafe { answer_storage(new, storage, address) };
-        Ok(status::OK)
+        Ok(Status::Ok)
     })
 }
 
@@ -236,24 +252,24 @@ unsafe extern "C" fn storage_resized(
     nbytes: usize,
     storage: *mut *mut c_void,
     address: *mut *mut c_void,
-) -> i32 {
+) -> Status {
     guarded(|| {
         // SAFETY: a live handle, and places for the answers.
         unsafe {
             let new = copies::resized(convert::storage(old), nbytes)?;
             answer_storage(new, storage, address);
         }
-        Ok(status::OK)
+        Ok(Status::Ok)
     })
 }
 
 unsafe extern "C" fn copy_from_host(
     dst: *const abi::Tensor,
     src: *const abi::Tensor,
-    non_blocking: i32,
+    keep: bool,
     keepalive: *mut c_void,
-    release: Option<abi::Release>,
-) -> i32 {
+    release: abi::Release,
+) -> Status {
     // SAFETY: the shim says that release may be called once from any thread.
     let keepalive = unsafe { Keepalive::new(keepalive, release) };
     guarded(|| {
@@ -263,7 +279,7 @@ unsafe extern "C" fn copy_from_host(
             let dst = convert::device_tensor(dst)?;
             let strides = convert::slice(src.strides, src.ndim as usize);
             let len = dst.numel() as usize * dst.dtype.size();
-            let source = if non_blocking != 0 {
+            let source = if keep {
                 let region = pjrt::HostRegion::new(src.host.cast(), len, Box::new(keepalive));
                 pjrt::HostSource::Borrowed(region)
             } else {
@@ -277,10 +293,10 @@ unsafe extern "C" fn copy_from_host(
 unsafe extern "C" fn copy_to_host(
     dst: *const abi::Tensor,
     src: *const abi::Tensor,
-    non_blocking: i32,
+    keep: bool,
     keepalive: *mut c_void,
-    release: Option<abi::Release>,
-) -> i32 {
+    release: abi::Release,
+) -> Status {
     // SAFETY: the shim says that release may be called once from any thread.
     let keepalive = unsafe { Keepalive::new(keepalive, release) };
     guarded(|| {
@@ -288,26 +304,26 @@ unsafe extern "C" fn copy_to_host(
         unsafe {
             let (dst, src) = (&*dst, convert::device_tensor(&*src)?);
             if src.numel() == 0 {
-                return Ok(status::OK);
+                return Ok(Status::Ok);
             }
             let source = copies::for_host(&src)?;
             let len = src.numel() as usize * src.dtype.size();
             let held = (source.buffer.clone(), keepalive);
             let read = source.buffer.read_async(dst.host.cast_mut().cast(), len, Box::new(held));
             let read = read.map_err(|error| source.error(error))?;
-            done(source.finish(read, non_blocking == 0))
+            done(source.finish(read, !keep))
         }
     })
 }
 
-unsafe extern "C" fn copy_on_device(dst: *const abi::Tensor, src: *const abi::Tensor) -> i32 {
+unsafe extern "C" fn copy_on_device(dst: *const abi::Tensor, src: *const abi::Tensor) -> Status {
     guarded(|| {
         // SAFETY: both tensors are valid until this returns.
         unsafe { done(copies::on_device(&convert::device_tensor(&*dst)?, &convert::device_tensor(&*src)?)) }
     })
 }
 
-unsafe extern "C" fn read_scalar(src: *const abi::Tensor, out: *mut c_void) -> i32 {
+unsafe extern "C" fn read_scalar(src: *const abi::Tensor, out: *mut c_void) -> Status {
     guarded(|| {
         // SAFETY: the tensor is valid until this returns; out has 16 bytes.
         unsafe {
@@ -315,6 +331,24 @@ unsafe extern "C" fn read_scalar(src: *const abi::Tensor, out: *mut c_void) -> i
             done(copies::read_scalar(&convert::device_tensor(&*src)?, out))
         }
     })
+}
+
+unsafe extern "C" fn generator_new() -> u64 {
+    generator::create()
+}
+
+unsafe extern "C" fn generator_free(number: u64) {
+    generator::discard(number);
+}
+
+unsafe extern "C" fn generator_state(number: u64) -> abi::RngState {
+    let generator::State { seed, offset } = generator::state(number);
+    abi::RngState { seed, offset }
+}
+
+unsafe extern "C" fn generator_set_state(number: u64, state: abi::RngState) -> Status {
+    let abi::RngState { seed, offset } = state;
+    guarded(|| done(generator::set_state(number, generator::State { seed, offset })))
 }
 
 unsafe extern "C" fn device_count() -> i32 {
@@ -329,7 +363,7 @@ unsafe extern "C" fn exchange_device(index: i32) -> i32 {
     device::exchange(index)
 }
 
-unsafe extern "C" fn synchronize(index: i32) -> i32 {
+unsafe extern "C" fn synchronize(index: i32) -> Status {
     guarded(|| done(synchronize_device(index)))
 }
 
@@ -342,7 +376,7 @@ pub fn synchronize_device(index: i32) -> Result<()> {
     device::get(index)?.synchronize()
 }
 
-unsafe extern "C" fn memory_stats(index: i32, out: *mut abi::MemoryStats) -> i32 {
+unsafe extern "C" fn memory_stats(index: i32, out: *mut abi::MemoryStats) -> Status {
     guarded(|| {
         let mut stats = abi::MemoryStats::default();
         if device::is_started() {
@@ -368,7 +402,7 @@ unsafe extern "C" fn memory_stats(index: i32, out: *mut abi::MemoryStats) -> i32
         }
         // SAFETY: the shim passes a place for the answer.
         unsafe { *out = stats };
-        Ok(status::OK)
+        Ok(Status::Ok)
     })
 }
 
@@ -388,8 +422,8 @@ unsafe extern "C" fn reset_accumulated_stats(index: i32) {
     with_started(index, |device| device.memory().reset_accumulated());
 }
 
-unsafe extern "C" fn has_primary_context() -> i32 {
-    i32::from(device::is_started())
+unsafe extern "C" fn has_primary_context() -> bool {
+    device::is_started()
 }
 
 fn supported_dtypes() -> u64 {
@@ -407,22 +441,20 @@ unsafe extern "C" fn storage_at(address: *const c_void) -> *mut c_void {
 /// The table handed to the shim; lives as long as the process.
 pub fn core_api(register_hooks: bool) -> &'static abi::CoreApi {
     static TABLE: OnceLock<abi::CoreApi> = OnceLock::new();
-    TABLE.get_or_init(|| abi::CoreApi {
-        register_hooks: i32::from(register_hooks),
-        supported_dtypes: supported_dtypes(),
-        ..CORE_API
-    })
+    TABLE.get_or_init(|| abi::CoreApi { register_hooks, supported_dtypes: supported_dtypes(), ..CORE_API })
 }
 
 const CORE_API: abi::CoreApi = abi::CoreApi {
     abi_version: abi::ABI_VERSION,
     size: size_of::<abi::CoreApi>() as u32,
-    register_hooks: 0,
+    register_hooks: false,
     supported_dtypes: 0,
     last_error,
-    native_ops,
+    declare,
+    with_own_kernel,
     resolve,
     plan,
+    is_meta_limit,
     build,
     execute,
     storage_new,
@@ -434,6 +466,10 @@ const CORE_API: abi::CoreApi = abi::CoreApi {
     copy_to_host,
     copy_on_device,
     read_scalar,
+    generator_new,
+    generator_free,
+    generator_state,
+    generator_set_state,
     device_count,
     current_device,
     exchange_device,

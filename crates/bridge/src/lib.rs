@@ -21,7 +21,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use runtime::fallback::Policy;
-use runtime::{Error, Kind, compile, device, disk, dispatch, fallback, stats};
+use runtime::{Error, Kind, compile, device, disk, dispatch, fallback, generator, stats};
 
 /// Errors of the runtime as Python exceptions.
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
@@ -254,13 +254,13 @@ fn set_memory_limit(index: i32, limit: Option<u64>) -> PyResult<()> {
 fn empty_cache() {}
 
 #[pyfunction]
-fn default_generator_seed(index: i32, seed: u64) -> PyResult<()> {
-    shim::write_generator(checked(index)?, seed, 0).map_err(PyRuntimeError::new_err)
+fn default_generator_seed(py: Python<'_>, index: i32, seed: u64) -> PyResult<()> {
+    set_generator(py, index, generator::State { seed, offset: 0 })
 }
 
 #[pyfunction]
 fn get_rng_state(py: Python<'_>, index: i32) -> PyResult<Bound<'_, PyBytes>> {
-    let (seed, offset) = shim::read_generator(checked(index)?).map_err(PyRuntimeError::new_err)?;
+    let generator::State { seed, offset } = generator::state(checked(index)? as u64);
     let mut state = [0; 16];
     state[..8].copy_from_slice(&seed.to_le_bytes());
     state[8..].copy_from_slice(&offset.to_le_bytes());
@@ -268,13 +268,18 @@ fn get_rng_state(py: Python<'_>, index: i32) -> PyResult<Bound<'_, PyBytes>> {
 }
 
 #[pyfunction]
-fn set_rng_state(index: i32, state: &[u8]) -> PyResult<()> {
+fn set_rng_state(py: Python<'_>, index: i32, state: &[u8]) -> PyResult<()> {
     let index = checked(index)?;
     let (seed, offset) = state.split_at_checked(8).filter(|_| state.len() == 16).ok_or_else(|| {
         PyValueError::new_err(format!("a generator state has 16 bytes (seed, offset), not {}", state.len()))
     })?;
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte));
-    shim::write_generator(index, word(seed), word(offset)).map_err(PyRuntimeError::new_err)
+    set_generator(py, index, generator::State { seed: word(seed), offset: word(offset) })
+}
+
+fn set_generator(py: Python<'_>, index: i32, state: generator::State) -> PyResult<()> {
+    let index = checked(index)?;
+    generator::set_state(index as u64, state).map_err(|error| to_python(py, &error))
 }
 
 #[pyfunction]

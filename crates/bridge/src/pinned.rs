@@ -35,12 +35,10 @@ pub unsafe extern "C" fn pinned_free(block: *mut c_void) {
     }
 }
 
-pub unsafe extern "C" fn is_pinned(address: *const c_void) -> i32 {
+pub unsafe extern "C" fn is_pinned(address: *const c_void) -> bool {
     let address = address as usize;
     let blocks = BLOCKS.read();
-    let inside =
-        blocks.range(..=address).next_back().is_some_and(|(start, len)| address < start + (*len).max(1));
-    i32::from(inside)
+    blocks.range(..=address).next_back().is_some_and(|(start, len)| address < start + (*len).max(1))
 }
 
 /// Bytes of pinned memory in use.

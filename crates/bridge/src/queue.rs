@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use runtime::stream::{self, Event};
 use runtime::{Error, Result, device};
 
-use crate::abi::status;
+use crate::abi::Status;
 use crate::entry::guarded;
 
 pub unsafe extern "C" fn current_stream(index: i32) -> i64 {
@@ -16,21 +16,19 @@ pub unsafe extern "C" fn exchange_stream(index: i32, id: i64) -> i64 {
     stream::exchange(index.max(0) as usize, id)
 }
 
-/// -1 on failure.
-pub unsafe extern "C" fn new_stream(index: i32, _priority: i32) -> i64 {
-    let mut stream = -1;
-    guarded(|| {
-        stream = device::get(index)?.streams().create();
-        Ok(status::OK)
-    });
-    stream
-}
-
-pub unsafe extern "C" fn stream_query(index: i32, id: i64, is_done: *mut i32) -> i32 {
+pub unsafe extern "C" fn new_stream(index: i32, _priority: i32, stream: *mut i64) -> Status {
     guarded(|| {
         // SAFETY: the shim passes a place for the answer.
-        unsafe { *is_done = i32::from(query(index, id)?) };
-        Ok(status::OK)
+        unsafe { *stream = device::get(index)?.streams().create() };
+        Ok(Status::Ok)
+    })
+}
+
+pub unsafe extern "C" fn stream_query(index: i32, id: i64, is_done: *mut bool) -> Status {
+    guarded(|| {
+        // SAFETY: the shim passes a place for the answer.
+        unsafe { *is_done = query(index, id)? };
+        Ok(Status::Ok)
     })
 }
 
@@ -41,8 +39,8 @@ pub fn query(index: i32, id: i64) -> Result<bool> {
     device::get(index)?.streams().with(id, stream::Stream::is_idle)
 }
 
-pub unsafe extern "C" fn stream_synchronize(index: i32, id: i64) -> i32 {
-    guarded(|| synchronize(index, id).map(|()| status::OK))
+pub unsafe extern "C" fn stream_synchronize(index: i32, id: i64) -> Status {
+    guarded(|| synchronize(index, id).map(|()| Status::Ok))
 }
 
 pub fn synchronize(index: i32, id: i64) -> Result<()> {
@@ -54,9 +52,9 @@ pub fn synchronize(index: i32, id: i64) -> Result<()> {
     device.drain_checks()
 }
 
-pub unsafe extern "C" fn event_record(event: *mut *mut c_void, index: i32, id: i64, timing: i32) -> i32 {
+pub unsafe extern "C" fn event_record(event: *mut *mut c_void, index: i32, id: i64, timing: bool) -> Status {
     guarded(|| {
-        let recorded = Box::new(Event::record(device::get(index)?, id, timing != 0)?);
+        let recorded = Box::new(Event::record(device::get(index)?, id, timing)?);
         // SAFETY: the shim passes the place of an event that is null or ours.
         unsafe {
             if !(*event).is_null() {
@@ -64,13 +62,13 @@ pub unsafe extern "C" fn event_record(event: *mut *mut c_void, index: i32, id: i
             }
             *event = Box::into_raw(recorded).cast();
         }
-        Ok(status::OK)
+        Ok(Status::Ok)
     })
 }
 
 /// Buffers order executions by themselves, so there is nothing to block.
-pub unsafe extern "C" fn event_block(_event: *mut c_void, _index: i32, _stream: i64) -> i32 {
-    status::OK
+pub unsafe extern "C" fn event_block(_event: *mut c_void, _index: i32, _stream: i64) -> Status {
+    Status::Ok
 }
 
 /// # Safety
@@ -80,25 +78,29 @@ unsafe fn event<'a>(event: *mut c_void) -> Option<&'a Event> {
     unsafe { event.cast::<Event>().as_ref() }
 }
 
-pub unsafe extern "C" fn event_query(handle: *mut c_void, is_done: *mut i32) -> i32 {
+pub unsafe extern "C" fn event_query(handle: *mut c_void, is_done: *mut bool) -> Status {
     guarded(|| {
         // SAFETY: a recorded event or null, and a place for the answer.
-        unsafe { *is_done = i32::from(event(handle).is_none_or(Event::is_done)) };
-        Ok(status::OK)
+        unsafe { *is_done = event(handle).is_none_or(Event::is_done) };
+        Ok(Status::Ok)
     })
 }
 
-pub unsafe extern "C" fn event_synchronize(handle: *mut c_void) -> i32 {
+pub unsafe extern "C" fn event_synchronize(handle: *mut c_void) -> Status {
     guarded(|| {
         // SAFETY: a recorded event or null.
         match unsafe { event(handle) } {
-            Some(event) => event.synchronize().map(|()| status::OK),
-            None => Ok(status::OK),
+            Some(event) => event.synchronize().map(|()| Status::Ok),
+            None => Ok(Status::Ok),
         }
     })
 }
 
-pub unsafe extern "C" fn event_elapsed(start: *mut c_void, end: *mut c_void, milliseconds: *mut f64) -> i32 {
+pub unsafe extern "C" fn event_elapsed(
+    start: *mut c_void,
+    end: *mut c_void,
+    milliseconds: *mut f64,
+) -> Status {
     guarded(|| {
         // SAFETY: recorded events or null, and a place for the answer.
         unsafe {
@@ -109,7 +111,7 @@ pub unsafe extern "C" fn event_elapsed(start: *mut c_void, end: *mut c_void, mil
             };
             *milliseconds = start.elapsed(end)?;
         }
-        Ok(status::OK)
+        Ok(Status::Ok)
     })
 }
 

@@ -1,52 +1,45 @@
 //! Loads the C++ shim and talks to it.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use runtime::device;
 use runtime::hooks::Hooks;
 use runtime::origin::SiteHooks;
-use runtime::{Error, device};
 
-use crate::abi::{self, status};
-use crate::{entry, site, trace};
+use crate::{abi, entry, site, trace};
 
-static SHIM: OnceLock<&'static abi::ShimApi> = OnceLock::new();
-static LOADING: Mutex<()> = Mutex::new(());
+static LOADED: Mutex<bool> = Mutex::new(false);
 
 /// Loads and registers the shim once.
 pub fn load(path: &Path, register_hooks: bool) -> Result<(), String> {
-    let _guard = LOADING.lock();
-    if SHIM.get().is_some() {
+    let mut loaded = LOADED.lock();
+    if *loaded {
         return Ok(());
     }
     install_hooks();
     // SAFETY: the shim is our own library; its static initialisers register with PyTorch, which is loaded.
     let library = unsafe { libloading::os::unix::Library::open(Some(path), libloading::os::unix::RTLD_NOW) }
         .map_err(|error| format!("{}: {error}", path.display()))?;
-    // SAFETY: csrc/shim.h declares this symbol with this type; the versions are checked inside.
-    let api = unsafe {
+    // SAFETY: csrc/module.cpp defines this symbol with this type; the versions are checked inside.
+    let error = unsafe {
         let register: libloading::os::unix::Symbol<abi::Register> =
             library.get(b"tpu_shim_register\0").map_err(|error| format!("{}: {error}", path.display()))?;
-        let mut error: *const c_char = std::ptr::null();
-        let api = register(entry::core_api(register_hooks), &mut error);
-        if api.is_null() {
-            let text =
-                if error.is_null() { "refused".into() } else { CStr::from_ptr(error).to_string_lossy() };
-            return Err(format!("{}: {text}", path.display()));
-        }
-        &*api
+        register(entry::core_api(register_hooks)).as_ref().map(|text| CStr::from_ptr(text).to_string_lossy())
     };
+    if let Some(error) = error {
+        return Err(format!("{}: {error}", path.display()));
+    }
     // Kernels stay registered until the process ends.
     std::mem::forget(library);
-    let _ = SHIM.set(api);
+    *loaded = true;
     Ok(())
 }
 
 fn install_hooks() {
-    runtime::hooks::install(Hooks { rng_advance, trace: trace::trace, with_variable, warn_fallback });
+    runtime::hooks::install(Hooks { trace: trace::trace, with_variable, warn_fallback });
     runtime::origin::install_site_hooks(SiteHooks { current: site::current, describe: site::describe });
     runtime::install_interrupt_hook(interrupted);
     runtime::install_detach_hook(detach);
@@ -76,34 +69,6 @@ fn interrupted() -> bool {
         }
     })
     .unwrap_or(false)
-}
-
-fn shim() -> runtime::Result<&'static abi::ShimApi> {
-    SHIM.get().copied().ok_or_else(|| Error::internal("the shim is not loaded"))
-}
-
-fn rng_advance(generator: Option<usize>, device: usize, increment: u64) -> runtime::Result<(u64, u64)> {
-    let (mut seed, mut offset) = (0, 0);
-    let generator = generator.unwrap_or(0) as *mut std::ffi::c_void;
-    // SAFETY: the generator came from the shim with this very call.
-    let result =
-        unsafe { (shim()?.rng_advance)(generator, device as i32, increment, &mut seed, &mut offset) };
-    if result == status::OK { Ok((seed, offset)) } else { Err(Error::internal("the generator failed")) }
-}
-
-pub fn read_generator(index: i32) -> Result<(u64, u64), String> {
-    rng_advance(None, index as usize, 0).map_err(|_| no_generator(index))
-}
-
-pub fn write_generator(index: i32, seed: u64, offset: u64) -> Result<(), String> {
-    let shim = shim().map_err(|error| error.to_string())?;
-    // SAFETY: the shim is registered.
-    let result = unsafe { (shim.set_default_generator)(index, seed, offset) };
-    if result == status::OK { Ok(()) } else { Err(no_generator(index)) }
-}
-
-fn no_generator(index: i32) -> String {
-    format!("there is no default generator for tpu:{index}")
 }
 
 fn with_variable(name: &str, value: &str, start: &mut dyn FnMut()) {

@@ -4,7 +4,7 @@ use stablehlo::Value;
 
 use crate::call::{Call, Outputs, Tensor};
 use crate::dtype::DType;
-use crate::error::LoweringError;
+use crate::error::{CheckKind, LoweringError};
 use crate::formula::formula;
 use crate::graph::{Dims, Number};
 use crate::normalization::{as_output, masked};
@@ -14,7 +14,7 @@ use crate::statistics::{divide_by_count, inverse_deviation, mean, moments, sprea
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::native_batch_norm", native_batch_norm).composite(),
+    OpDef::new("aten::native_batch_norm", native_batch_norm).writes(&[3, 4]),
     OpDef::new("aten::_native_batch_norm_legit_functional", |c| {
         let training = c.bool(5)?;
         batch_norm(c, Form { running: true, training, momentum: 6, eps: 7, updates: Some(3), reserve: false })
@@ -67,15 +67,22 @@ struct Form {
     reserve: bool,
 }
 
-/// In training this operator writes to its running statistics although its schema does not say so: the shim calls the
-/// overloads that say it, and only graphs of other calls come here.
+/// In training this operator writes to its running statistics although its schema does not say so. Graphs know nothing
+/// of that.
 fn native_batch_norm(c: &mut Call<'_>) -> Result<Outputs> {
     let training = c.bool(5)?;
-    let running = !c.is_none(3);
-    if training && running {
+    let running = !c.is_none(3) || !c.is_none(4);
+    if training && running && (c.is_none(3) || c.is_none(4)) {
+        return Err(LoweringError::InvalidArgument {
+            kind: CheckKind::Value,
+            message: "running_mean and running_var must either both be None or neither be None".to_owned(),
+        });
+    }
+    let updates = Some(3).filter(|&first| c.outputs() > first);
+    if training && running && updates.is_none() {
         return Err(LoweringError::unsupported("an update of the running statistics in place"));
     }
-    batch_norm(c, Form { running, training, momentum: 6, eps: 7, updates: None, reserve: false })
+    batch_norm(c, Form { running, training, momentum: 6, eps: 7, updates, reserve: false })
 }
 
 fn others(rank: usize) -> Dims {

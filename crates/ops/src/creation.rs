@@ -15,6 +15,7 @@ pub const OPS: &[OpDef] = &[
     // The numbers decide how many elements there are.
     OpDef::new("aten::arange", |c| arange(c, None, None)).attributes(&[0]),
     OpDef::new("aten::arange.start", |c| arange(c, Some(0), None)).attributes(&[0, 1]),
+    OpDef::new("aten::arange.start_out", |c| arange(c, Some(0), Some(2))).attributes(&[0, 1, 2]),
     OpDef::new("aten::arange.start_step", |c| arange(c, Some(0), Some(2))).attributes(&[0, 1, 2]),
     OpDef::new("aten::_efficientzerotensor", |c| filled(c, 0)),
     OpDef::new("aten::eye", eye),
@@ -34,6 +35,8 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::new_zeros", |c| filled(c, 0)).composite(),
     OpDef::new("aten::ones", |c| filled(c, 1)),
     OpDef::new("aten::ones_like", |c| filled(c, 1)).composite(),
+    OpDef::new("aten::range.out", |c| arange(c, Some(0), Some(2))).attributes(&[0, 1, 2]),
+    OpDef::new("aten::range.out_", |c| arange(c, Some(0), None)).attributes(&[0, 1]),
     OpDef::new("aten::scalar_tensor", |c| fill(c, 0)),
     OpDef::new("aten::tril", |c| triangle(c, true)),
     OpDef::new("aten::tril_indices", |c| triangle_indices(c, true)),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::call::{Call, Outputs};
+use crate::dtype::DType;
 use crate::error::LoweringError;
 use crate::graph::TensorMeta;
 
@@ -28,9 +29,15 @@ pub struct OpDef {
     /// Positions of tensors that decide the memory format of the first output: it is channels-last when one of them is,
     /// where PyTorch's Meta kernel leaves that to the backend.
     pub channels_last: &'static [usize],
+    /// Positions of arguments that the operator writes although its schema does not say so. Their new values are its
+    /// last outputs.
+    pub writes: &'static [usize],
     /// For operators whose result's first extent depends on values: the largest the result can be, from the tensor
     /// arguments. The lowering gives the result at that size, valid rows first, and their number (0-d int64).
     pub bounded: Option<fn(&[TensorMeta]) -> TensorMeta>,
+    /// For operators that answer with one number, which Meta kernels cannot give: its dtype. The lowering gives it as a
+    /// 0-d output.
+    pub answer: Option<DType>,
     /// Register an explicit PrivateUse1 kernel; false for CompositeImplicit operators, which must keep decomposing.
     pub explicit: bool,
 }
@@ -44,7 +51,9 @@ impl OpDef {
             ones: &[],
             float_operands: &[],
             channels_last: &[],
+            writes: &[],
             bounded: None,
+            answer: None,
             explicit: true,
         }
     }
@@ -69,8 +78,18 @@ impl OpDef {
         self
     }
 
+    pub const fn writes(mut self, writes: &'static [usize]) -> Self {
+        self.writes = writes;
+        self
+    }
+
     pub const fn bounded(mut self, bound: fn(&[TensorMeta]) -> TensorMeta) -> Self {
         self.bounded = Some(bound);
+        self
+    }
+
+    pub const fn answer(mut self, dtype: DType) -> Self {
+        self.answer = Some(dtype);
         self
     }
 

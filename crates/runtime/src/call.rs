@@ -24,6 +24,17 @@ impl Tensor<'_> {
         self.sizes.iter().product()
     }
 
+    /// Whether both are the same elements in the same order.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(self.storage, other.storage)
+            && self.offset == other.offset
+            && self.dtype == other.dtype
+            && self.sizes == other.sizes
+            && self.strides == other.strides
+            && self.conj == other.conj
+            && self.neg == other.neg
+    }
+
     pub fn meta(&self) -> TensorMeta {
         TensorMeta {
             dtype: self.dtype,
@@ -45,6 +56,16 @@ pub struct HostTensor<'a> {
     pub number: Number,
 }
 
+impl HostTensor<'_> {
+    pub fn meta(&self) -> TensorMeta {
+        TensorMeta {
+            dtype: self.dtype,
+            sizes: Dims::from_slice(self.sizes),
+            strides: Dims::from_slice(self.strides),
+        }
+    }
+}
+
 #[derive(Clone)]
 pub enum Value<'a> {
     None,
@@ -60,7 +81,8 @@ pub enum Value<'a> {
     Floats(&'a [f64]),
     Bools(&'a [u8]),
     List(Vec<Value<'a>>),
-    Generator(usize),
+    /// By its number, see [`crate::generator`].
+    Generator(u64),
     Device,
     Other,
 }

@@ -10,23 +10,24 @@ use crate::dispatch;
 use crate::error::{Error, Result};
 use crate::layout::{self, Layout, memory_order};
 use crate::memory;
-use crate::operator::{self, OpId, Operator};
+use crate::operator::{self, Operator};
 use crate::origin::{Origin, current_site};
+use crate::overlap;
 use crate::plan::MetaResult;
+use crate::schema::Schema;
 use crate::stats::{STATS, count};
 use crate::storage::{Contents, Held, Storage};
 use crate::stream;
 use crate::wait;
 
 /// The operator under which copies are planned.
-static COPY: LazyLock<OpId> = LazyLock::new(|| operator::resolve("aten::copy_", "aten::copy", 1));
-
-fn copy_operator() -> &'static Operator {
-    operator::get(*COPY)
-}
+static COPY: LazyLock<&Operator> = LazyLock::new(|| {
+    let schema = "aten::copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)";
+    operator::intern(Schema::parse(schema).expect("a schema"), Some("aten::copy"), false)
+});
 
 fn origin() -> Origin {
-    Origin { op: *COPY, site: current_site() }
+    Origin { op: COPY.id, site: current_site() }
 }
 
 /// The whole storage, densely: the buffer is the tensor.
@@ -43,6 +44,7 @@ pub fn from_host(dst: &Tensor, strides: &[i64], source: pjrt::HostSource) -> Res
     if dst.numel() == 0 {
         return Ok(());
     }
+    overlap::assert_none_within(dst)?;
     let device = dst.storage.device();
     let order = memory_order(dst.sizes, strides)
         .ok_or_else(|| Error::internal("the host side of a copy is not dense"))?;
@@ -75,9 +77,12 @@ fn transfer_error(device: &Device, nbytes: usize, source: pjrt::Error) -> Error 
 /// `dst.copy_(src)` for tensors of equal sizes, of any dtypes and strides, also across devices.
 pub fn on_device(dst: &Tensor, src: &Tensor) -> Result<()> {
     device::check_fork()?;
-    if dst.numel() == 0 {
+    // The same elements, even if they overlap: nothing to do, as on the CPU.
+    if dst.numel() == 0 || dst.is_same(src) {
         return Ok(());
     }
+    overlap::assert_none_within(dst)?;
+    overlap::assert_none_partial(dst, src)?;
     if !std::ptr::eq(dst.storage.device(), src.storage.device()) {
         return across_devices(dst, src);
     }
@@ -90,11 +95,13 @@ pub fn on_device(dst: &Tensor, src: &Tensor) -> Result<()> {
         Value::Number { number: ops::Number::Bool(false), is_scalar: false },
     ];
     let device = dst.storage.device().index() as i32;
-    let call = Call { op: copy_operator(), args: &args, modes: ModeBits::default(), device };
+    let call = Call { op: *COPY, args: &args, modes: ModeBits::default(), device };
     let plan = match dispatch::plan(&call)? {
         Some(plan) => plan,
         None => {
-            let metas = MetaResult { functional: Vec::new(), mutated: vec![(0, dst.meta())], error: None };
+            let meta = dst.meta();
+            let metas =
+                MetaResult { functional: vec![Some(meta.clone())], mutated: vec![(0, meta)], error: None };
             dispatch::build(&call, &metas)?
         }
     };

@@ -19,6 +19,7 @@ use crate::device::{self, Device};
 use crate::disk::Kind;
 use crate::error::{Error, Result};
 use crate::fallback;
+use crate::generator;
 use crate::hooks::{self, Traced};
 use crate::layout;
 use crate::memory;
@@ -146,7 +147,7 @@ fn from_disk(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
 
 /// Builds the plan of the call that [`plan`] has just missed.
 pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
-    let metas = &with_memory_format(call, bounded(call, metas.clone()));
+    let metas = &with_memory_format(call, where_values_decide(call, metas.clone()));
     // Taken anew: Meta kernels in Python may have run other operators on this thread.
     let signature = Signature::of(call)?;
     let (signature, plan) = build_for(call, signature, metas)?;
@@ -157,21 +158,25 @@ pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
     Ok(plan)
 }
 
-/// Gives operators whose result depends on values the metadata of its upper bound.
-fn bounded(call: &Call, mut metas: MetaResult) -> MetaResult {
-    let Some(bound) = call.op.lowering.and_then(|def| def.bounded) else { return metas };
-    let mut tensors = Vec::new();
-    crate::call::for_each_tensor(call.args, &mut |_, value| match value {
-        Value::Tensor(tensor) => tensors.push(tensor.meta()),
-        Value::Host(host) => {
-            tensors.push(TensorMeta { dtype: host.dtype, sizes: Dims::new(), strides: Dims::new() });
-        }
-        _ => {}
-    });
-    let count = TensorMeta { dtype: DType::Int64, sizes: Dims::new(), strides: Dims::new() };
-    metas.error = None;
-    metas.functional = vec![Some(bound(&tensors)), Some(count)];
-    metas
+/// The metadata of operators that Meta kernels refuse because they depend on values: of a result whose size does, its
+/// upper bound.
+fn where_values_decide(call: &Call, metas: MetaResult) -> MetaResult {
+    let Some(def) = call.op.lowering else { return metas };
+    let number = |dtype| Some(TensorMeta { dtype, sizes: Dims::new(), strides: Dims::new() });
+    let functional = if let Some(bound) = def.bounded {
+        let mut tensors = Vec::new();
+        crate::call::for_each_tensor(call.args, &mut |_, value| match value {
+            Value::Tensor(tensor) => tensors.push(tensor.meta()),
+            Value::Host(host) => tensors.push(host.meta()),
+            _ => {}
+        });
+        vec![Some(bound(&tensors)), number(DType::Int64)]
+    } else if let Some(dtype) = def.answer {
+        vec![number(dtype)]
+    } else {
+        return metas;
+    };
+    MetaResult { functional, error: None, ..metas }
 }
 
 /// Applies the operator's rule for the memory format of its result.
@@ -299,11 +304,10 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Stor
         }
     }
     device.memory().admit_temporaries(device, recorded.temporary_bytes as usize)?;
-    let (seed, offset) = if recorded.rng_increment > 0 {
-        let hooks = hooks::get().ok_or_else(|| Error::internal("no generator"))?;
-        (hooks.rng_advance)(signature.generator, device.index(), recorded.rng_increment)?
+    let random = if recorded.rng_increment > 0 {
+        generator::advance(signature.generator.unwrap_or(device.index() as u64), recorded.rng_increment)
     } else {
-        (0, 0)
+        generator::State::default()
     };
     // Before the storages are locked: it takes the GIL.
     let origin = Origin { op: call.op.id, site: current_site() };
@@ -314,8 +318,8 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Stor
             Operand::Base(class) => base_buffer(class, &signature, &written)?,
             Operand::Start(n, dtype) => device.scalar(dtype, Number::Int(signature.starts[n as usize]))?,
             Operand::Host(n, dtype) => device.scalar(dtype, signature.hosts[n as usize])?,
-            Operand::Seed => device.word(seed)?,
-            Operand::RngOffset => device.word(offset)?,
+            Operand::Seed => device.word(random.seed)?,
+            Operand::RngOffset => device.word(random.offset)?,
         });
     }
     let non_donatable: SmallVec<[i64; 4]> = recorded

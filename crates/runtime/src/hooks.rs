@@ -6,12 +6,7 @@ use crate::call::Call;
 use crate::error::Result;
 use crate::node::CallGraph;
 
-/// (generator, device, increment)
-pub type RngAdvance = fn(Option<usize>, usize, u64) -> Result<(u64, u64)>;
-
 pub struct Hooks {
-    /// (seed, offset) of a generator, advanced by `increment`; `None` is the device's default generator.
-    pub rng_advance: RngAdvance,
     /// PyTorch's decomposition of the operator over the call's tensors.
     pub trace: fn(call: &Call) -> Result<Traced>,
     /// Runs `start`, which loads the plugin, with an environment variable set; restores it afterwards. The front end

@@ -25,11 +25,7 @@ pub fn single_node(call: &Call, metas: &MetaResult) -> CallGraph {
             args.push(builder.arg(call, index, arg));
         }
     }
-    let outputs = if metas.functional.is_empty() {
-        metas.mutated.iter().map(|(_, meta)| Some(meta.clone())).collect()
-    } else {
-        metas.functional.clone()
-    };
+    let outputs = metas.functional.clone();
     let mut graph = builder.graph;
     graph.outputs =
         outputs.iter().enumerate().map(|(k, meta)| meta.as_ref().map(|_| ValueRef::Node(0, k))).collect();

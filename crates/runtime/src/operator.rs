@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
 use crate::call::Call;
+use crate::schema::{Schema, Schemas};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpId(pub u32);
@@ -17,10 +18,13 @@ pub struct Operator {
     pub id: OpId,
     /// `aten::add_.Tensor`
     pub name: String,
+    pub schema: Schema,
+    /// PyTorch's tag: the operator is TensorIterator's on the CPU.
+    pub is_pointwise: bool,
     /// The functional form, `aten::add.Tensor`; the operator itself when it has none.
     pub functional: String,
     pub has_functional: bool,
-    /// Bit i: argument i is written.
+    /// Bit i: argument i is written, whether its schema says so or its declaration here.
     pub mutated: u64,
     pub lowering: Option<&'static OpDef>,
     /// Traced decompositions specialise on numbers, so their values belong to the key. Set from the start for
@@ -35,7 +39,7 @@ impl Operator {
 
     /// Whether the functional form does without argument `argument`: an `out=` tensor.
     pub fn drops_argument(&self, argument: usize) -> bool {
-        self.has_functional && base(&self.functional) == base(&self.name) && self.is_mutated(argument)
+        self.has_functional && self.schema.arguments.get(argument).is_some_and(|argument| argument.is_out)
     }
 
     /// Whether tensor `slot` of the call is written.
@@ -76,11 +80,6 @@ impl Operator {
     }
 }
 
-/// The name without its overload.
-fn base(name: &str) -> &str {
-    name.split_once('.').map_or(name, |(base, _)| base)
-}
-
 #[derive(Default)]
 struct Table {
     operators: Vec<&'static Operator>,
@@ -88,37 +87,72 @@ struct Table {
 }
 
 static TABLE: LazyLock<RwLock<Table>> = LazyLock::new(Default::default);
+static SCHEMAS: LazyLock<RwLock<Schemas>> = LazyLock::new(Default::default);
 
 thread_local! {
     static LOCAL: std::cell::RefCell<Vec<&'static Operator>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Registers an operator once. `functional` is empty when the operator has no functional form.
-pub fn resolve(name: &str, functional: &str, mutated: u64) -> OpId {
+/// Makes an operator known, so that functional forms are found among all.
+pub fn declare(schema: &str) {
+    if let Some(schema) = Schema::parse(schema) {
+        SCHEMAS.write().declare(schema);
+    }
+}
+
+/// The declared operators that should have a kernel of their own: those with a native lowering, and those whose
+/// functional form has one. Left to themselves, the in-place forms of structured operators would check shapes in C++ on
+/// every call and arrive as `.out`.
+pub fn with_own_kernel() -> Vec<String> {
+    let schemas = SCHEMAS.read();
+    let is_native = |name: &str| ops::find(name).is_some_and(|def| def.explicit);
+    let wanted = schemas.iter().filter(|schema| {
+        let form = || schemas.functional_form(schema);
+        is_native(&schema.name) || schema.is_mutable() && form().is_some_and(|form| is_native(&form.name))
+    });
+    wanted.map(|schema| schema.name.clone()).collect()
+}
+
+/// A declared operator.
+pub fn resolve(name: &str, is_pointwise: bool) -> Option<&'static Operator> {
+    let schemas = SCHEMAS.read();
+    let schema = schemas.get(name)?;
+    let functional = if schema.is_mutable() { schemas.functional_form(schema) } else { None };
+    let functional = functional.map(|form| form.name.as_str());
+    Some(intern(schema.clone(), functional, is_pointwise))
+}
+
+/// Registers an operator once.
+pub fn intern(schema: Schema, functional: Option<&str>, is_pointwise: bool) -> &'static Operator {
     let mut table = TABLE.write();
-    if let Some(id) = table.by_name.get(name) {
-        return *id;
+    if let Some(id) = table.by_name.get(&schema.name) {
+        return table.operators[id.0 as usize];
     }
     let id = OpId(table.operators.len() as u32);
-    let own = ops::find(name);
-    let has_functional = !functional.is_empty();
-    let form = if has_functional { functional } else { name };
+    let name = schema.name.clone();
     // An operator's own entry wins over its functional form's.
-    let (form, lowering) = match (own, ops::find(form)) {
-        (Some(def), _) => (name, Some(def)),
-        (None, found) => (form, found),
-    };
-    table.operators.push(Box::leak(Box::new(Operator {
+    let own = ops::find(&name);
+    let functional = functional.filter(|_| own.is_none());
+    let form = functional.unwrap_or(&name).to_owned();
+    let lowering = ops::find(&form);
+    let undeclared = own.map_or(&[][..], |def| def.writes);
+    let writes = |index: usize| schema.arguments[index].ty.written.is_some() || undeclared.contains(&index);
+    let mutated = (0..schema.arguments.len().min(64)).filter(|&index| writes(index));
+    let mutated = mutated.fold(0, |bits, index| bits | 1 << index);
+    let operator: &'static Operator = Box::leak(Box::new(Operator {
         id,
-        name: name.to_owned(),
-        functional: form.to_owned(),
-        has_functional: has_functional && form == functional,
+        name: name.clone(),
+        has_functional: functional.is_some(),
+        functional: form,
         mutated,
+        is_pointwise,
         lowering,
         specialised: AtomicBool::new(lowering.is_none()),
-    })));
-    table.by_name.insert(name.to_owned(), id);
-    id
+        schema,
+    }));
+    table.operators.push(operator);
+    table.by_name.insert(name, id);
+    operator
 }
 
 pub fn get(id: OpId) -> &'static Operator {

@@ -89,7 +89,7 @@ impl Plan {
 /// What PyTorch's Meta kernels said, on a plan miss.
 #[derive(Clone, Debug, Default)]
 pub struct MetaResult {
-    /// Outputs of the functional form: fresh ones first, then the new values of the mutated arguments.
+    /// Fresh outputs, then the new values of the mutated arguments.
     pub functional: Vec<Option<TensorMeta>>,
     /// (slot, metadata after the call) of each mutated tensor.
     pub mutated: Vec<(usize, TensorMeta)>,

@@ -227,8 +227,12 @@ impl Planner<'_> {
                 sinks.push(Sink::Fresh(k as u32, layout));
             }
         }
+        // Nothing is written where the new value is the old one.
+        let is_unchanged = |slot: usize, value: Value| {
+            call_graph.slots.iter().zip(&inputs).any(|(&read, &old)| read == slot && old == Some(value))
+        };
         for ((slot, _), value) in metas.mutated.iter().zip(mutated) {
-            if let Some(value) = value {
+            if let Some(value) = value.filter(|value| !is_unchanged(*slot, *value)) {
                 self.write(*slot, value)?;
             }
         }

@@ -32,7 +32,7 @@ pub struct Signature {
     pub starts: SmallVec<[i64; 8]>,
     /// Values of host scalars, in order.
     pub hosts: SmallVec<[Number; 6]>,
-    pub generator: Option<usize>,
+    pub generator: Option<u64>,
     /// Positions of words that hold interned numbers.
     pub layout_words: SmallVec<[usize; 6]>,
     mutates: bool,

@@ -228,6 +228,7 @@ mod tests {
     use super::*;
     use crate::operator;
     use crate::origin::Site;
+    use crate::schema::Schema;
 
     fn failure() -> pjrt::Event {
         pjrt::Event::done(Err(pjrt::Error::Api {
@@ -239,7 +240,8 @@ mod tests {
 
     #[test]
     fn an_execution_that_fails_names_its_operator() {
-        let origin = Origin { op: operator::resolve("aten::mul.Tensor", "", 0), site: Site(0) };
+        let schema = Schema::parse("aten::mul.Tensor(Tensor self, Tensor other) -> Tensor").unwrap();
+        let origin = Origin { op: operator::intern(schema, None, false).id, site: Site(0) };
         let stream = Stream::default();
         let error = stream.submitted(failure(), origin).unwrap_err();
         assert_eq!(
