@@ -24,8 +24,8 @@ class Call {
   Call(const Operator& op, c10::ArrayRef<IValue> arguments) {
     const auto& context = at::globalContext();
     auto* values = take<abi::Value>(arguments.size());
-    const auto modes = static_cast<uint32_t>(context.float32MatmulPrecision()) |
-                       (context.deterministicAlgorithms() ? 4u : 0u) |
+    const auto precision = op.pointwise ? 0u : static_cast<uint32_t>(context.float32MatmulPrecision());
+    const auto modes = precision | (context.deterministicAlgorithms() ? 4u : 0u) |
                        static_cast<uint32_t>(c10::get_default_dtype_as_scalartype()) << 8;
     c = {op.id, static_cast<uint32_t>(arguments.size()), values, modes, kNoDevice};
     for (size_t i = 0; i < arguments.size(); ++i) convert(arguments[i], op.arguments[i], values[i]);

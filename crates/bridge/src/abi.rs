@@ -50,6 +50,8 @@ pub struct Operator {
     pub writes: bool,
     /// Whether an argument is a list of indices, Tensor?[].
     pub has_indices: bool,
+    /// Whether no matrix product can be in it: its precision need not be asked, which is a hash table's lookup.
+    pub pointwise: bool,
     /// The operator that computes what this one writes: it takes the same arguments without the out ones. Null: none.
     pub functional: *const c_char,
 }

@@ -199,6 +199,7 @@ pub fn operator(operator: &operator::Operator) -> Result<abi::Operator> {
         single_outputs: (count(ReturnKind::Tensor) + count(ReturnKind::Number)) as u32,
         writes: operator.mutated != 0,
         has_indices: schema.arguments.iter().any(|argument| argument.ty.name == "Tensor?[]"),
+        pointwise: operator.is_pointwise,
         arguments: Vec::leak(arguments).as_ptr(),
         returns: Vec::leak(returns).as_ptr(),
         functional: functional.map_or(std::ptr::null(), |name| name.into_raw().cast_const()),

@@ -2,7 +2,7 @@
 //!
 //! As on CPU, NaN is larger than any number; of equal elements the first counts, of several NaN the last.
 
-use stablehlo::{Builder, Direction, Value};
+use stablehlo::{Builder, Direction, Value, WindowDims};
 
 use crate::call::{Call, Outputs};
 use crate::convert;
@@ -75,8 +75,73 @@ fn max_pool(c: &mut Call<'_>, rank: usize) -> Result<Outputs> {
     let window = pool.window(&x.sizes, &out.sizes);
     let positions = positions(c, &x.sizes, rank)?;
     let inits = initial(c.b, value, positions)?;
-    let pooled = c.b.reduce_window(&[value, positions], &inits, &window, fold)?;
+    let pooled = if window.dims.iter().product::<i64>() <= UNROLLED {
+        fold_in_order(c.b, [value, positions], inits, &window, &out.sizes)?
+    } else {
+        let pooled = c.b.reduce_window(&[value, positions], &inits, &window, fold)?;
+        [pooled[0], pooled[1]]
+    };
     Ok([as_output(c, 0, pooled[0])?, as_output(c, 1, pooled[1])?].into())
+}
+
+/// Elements of the largest window that is folded element by element: all windows at once, in vector operations.
+const UNROLLED: i64 = 32;
+
+/// The maxima of all windows of `sizes`, from the first element of each window to the last.
+fn fold_in_order(
+    b: &mut Builder,
+    pairs: [Value; 2],
+    inits: [Value; 2],
+    window: &WindowDims,
+    sizes: &[i64],
+) -> Result<[Value; 2]> {
+    let rank = sizes.len();
+    let (low, high): (Vec<i64>, Vec<i64>) = window.padding.iter().copied().unzip();
+    let padded = low.iter().chain(&high).any(|&n| n != 0);
+    let [values, positions] = match padded {
+        true => [
+            b.pad(pairs[0], inits[0], &low, &high, &vec![0; rank])?,
+            b.pad(pairs[1], inits[1], &low, &high, &vec![0; rank])?,
+        ],
+        false => pairs,
+    };
+    let mut best: Option<[Value; 2]> = None;
+    for element in 0..window.dims.iter().product() {
+        let starts = element_offsets(element, window);
+        let limits: Vec<i64> =
+            (0..rank).map(|dim| starts[dim] + (sizes[dim] - 1) * window.strides[dim] + 1).collect();
+        let next = [
+            b.slice(values, &starts, &limits, &window.strides)?,
+            b.slice(positions, &starts, &limits, &window.strides)?,
+        ];
+        let Some([value, position]) = best else {
+            best = Some(next);
+            continue;
+        };
+        let mut replaces = b.compare(next[0], value, Direction::Gt)?;
+        if b.elem(value).is_float() {
+            let nan = b.compare(next[0], next[0], Direction::Ne)?;
+            replaces = b.or(replaces, nan)?;
+        }
+        if padded {
+            // Positions only grow, but for the padding's, which gives way even to an equal value.
+            let was_padding = b.compare(next[1], position, Direction::Lt)?;
+            replaces = b.or(replaces, was_padding)?;
+        }
+        best = Some([b.select(replaces, next[0], value)?, b.select(replaces, next[1], position)?]);
+    }
+    Ok(best.unwrap_or(pairs))
+}
+
+/// Where the given element of the window, counted in row-major order, lies in the padded input for the first window.
+fn element_offsets(element: i64, window: &WindowDims) -> Vec<i64> {
+    let mut rest = element;
+    let mut offsets = vec![0; window.dims.len()];
+    for dim in (0..offsets.len()).rev() {
+        offsets[dim] = rest % window.dims[dim] * window.window_dilations[dim];
+        rest /= window.dims[dim];
+    }
+    offsets
 }
 
 /// Arguments: gradient, self, kernel, stride, padding, dilation, ceil_mode, positions.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 pub const ALIGNMENT: usize = 256;
 
 const LARGEST: usize = 1 << 44;
-const SMALLEST: usize = 1 << 36;
+const SMALLEST: usize = 1 << 32;
 
 /// Sizes are rounded up to one of four steps per power of two, so that a freed range fits the next of its class.
 const STEPS_LOG2: u32 = 2;

@@ -1,6 +1,6 @@
 //! One call, in three steps: look its plan up, build it on a miss, execute it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
@@ -25,7 +25,7 @@ use crate::layout;
 use crate::memory;
 use crate::node::{self, CallGraph};
 use crate::operator::Operator;
-use crate::origin::{Origin, current_site};
+use crate::origin::{Origin, Site, current_site};
 use crate::plan::{MetaResult, Operand, Plan, Recorded, Sink};
 use crate::planner::{self, PlanError, Program};
 use crate::record;
@@ -47,7 +47,9 @@ const REMEMBERED: usize = 32_768;
 thread_local! {
     static LOCAL: RefCell<HashTable<Entry>> = const { RefCell::new(HashTable::new()) };
     /// The call between `plan` and `execute`.
-    static PREPARED: RefCell<Option<Signature>> = const { RefCell::new(None) };
+    static PREPARED: Cell<Option<Box<Signature>>> = const { Cell::new(None) };
+    /// An empty signature to fill next: they are too large to be made, or moved, once per call.
+    static SPARE: Cell<Option<Box<Signature>>> = const { Cell::new(None) };
 }
 
 static SHARED: LazyLock<RwLock<HashTable<Entry>>> = LazyLock::new(Default::default);
@@ -65,12 +67,18 @@ pub fn is_debug() -> bool {
 /// The plan of a call, or `None`: the front end then runs Meta and calls [`build`].
 pub fn plan(call: &Call) -> Result<Option<Arc<Plan>>> {
     device::check_fork()?;
-    let signature = Signature::of(call)?;
-    let Some(plan) = lookup(call, &signature) else { return Ok(None) };
+    let mut signature = SPARE.take().unwrap_or_default();
+    signature.fill(call)?;
+    let Some(plan) = lookup(call, &signature) else {
+        recycle(signature);
+        return Ok(None);
+    };
     count(&STATS.cache_hits);
     let plan = admitted(call.op, plan)?;
     // Kept only where an execution follows: a call that fails must not hold its storages until the next one.
-    if !plan.recorded.host_fallback {
+    if plan.recorded.host_fallback {
+        recycle(signature);
+    } else {
         PREPARED.set(Some(signature));
     }
     Ok(Some(plan))
@@ -79,6 +87,11 @@ pub fn plan(call: &Call) -> Result<Option<Arc<Plan>>> {
 /// Forgets the prepared call: its outputs could not be allocated.
 pub fn discard_prepared() {
     PREPARED.set(None);
+}
+
+fn recycle(mut signature: Box<Signature>) {
+    signature.clear();
+    SPARE.set(Some(signature));
 }
 
 fn admitted(op: &Operator, plan: Arc<Plan>) -> Result<Arc<Plan>> {
@@ -192,7 +205,11 @@ fn with_memory_format(call: &Call, mut metas: MetaResult) -> MetaResult {
     metas
 }
 
-fn build_for(call: &Call, mut signature: Signature, metas: &MetaResult) -> Result<(Signature, Arc<Plan>)> {
+fn build_for(
+    call: &Call,
+    mut signature: Box<Signature>,
+    metas: &MetaResult,
+) -> Result<(Box<Signature>, Arc<Plan>)> {
     if let Some(reason) = &metas.error {
         return Ok(on_the_host(call, signature, reason.clone()));
     }
@@ -262,7 +279,7 @@ fn traced(
     }
 }
 
-fn on_the_host(call: &Call, signature: Signature, reason: String) -> (Signature, Arc<Plan>) {
+fn on_the_host(call: &Call, signature: Box<Signature>, reason: String) -> (Box<Signature>, Arc<Plan>) {
     fallback::remember(call.op, reason);
     let plan = Plan::host_fallback();
     remember(hash(&signature.words), &signature.words, &plan);
@@ -291,10 +308,12 @@ pub fn execute(call: &Call, plan: &Arc<Plan>, fresh: &[Option<&Arc<Storage>>]) -
         Some(signature) => signature,
         None => Signature::of(call)?,
     };
-    run(call, plan, signature, fresh)
+    let outcome = run(call, plan, &signature, fresh);
+    recycle(signature);
+    outcome
 }
 
-fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Storage>>]) -> Result<()> {
+fn run(call: &Call, plan: &Plan, signature: &Signature, fresh: &[Option<&Arc<Storage>>]) -> Result<()> {
     let Some(executable) = &plan.executable else { return Ok(()) };
     let device = device::get(call.device)?;
     let recorded = &plan.recorded;
@@ -309,13 +328,16 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Stor
     } else {
         generator::State::default()
     };
-    // Before the storages are locked: it takes the GIL.
-    let origin = Origin { op: call.op.id, site: current_site() };
+    // Finding the line takes the GIL, so it comes before storages are locked. Where none is, only a program that is
+    // still running after its submission needs one.
+    let site_later = plan.written.is_empty() && recorded.checks.is_empty() && !is_debug();
+    let mut origin =
+        Origin { op: call.op.id, site: if site_later { Site::default() } else { current_site() } };
     let mut buffers: SmallVec<[Arc<pjrt::Buffer>; 12]> = SmallVec::with_capacity(recorded.operands.len());
-    let mut written = lock_written(plan, &signature)?;
+    let mut written = lock_written(plan, signature)?;
     for operand in &recorded.operands {
         buffers.push(match *operand {
-            Operand::Base(class) => base_buffer(class, &signature, &written)?,
+            Operand::Base(class) => base_buffer(class, signature, &written)?,
             Operand::Start(n, dtype) => device.scalar(dtype, Number::Int(signature.starts[n as usize]))?,
             Operand::Host(n, dtype) => device.scalar(dtype, signature.hosts[n as usize])?,
             Operand::Seed => device.word(random.seed)?,
@@ -347,6 +369,9 @@ fn run(call: &Call, plan: &Plan, signature: Signature, fresh: &[Option<&Arc<Stor
             return Err(error);
         }
     };
+    if site_later && done.as_ref().is_some_and(|done| !done.is_ready()) {
+        origin.site = current_site();
+    }
     let mut outputs = outputs.into_iter();
     for ((sink, &layout), buffer) in recorded.sinks.iter().zip(&plan.layouts).zip(outputs.by_ref()) {
         let held = Contents::Buffer(Held { buffer: Arc::new(buffer), layout, origin });

@@ -69,15 +69,34 @@ mod tag {
 const EMPTY: u64 = 1 << 63;
 
 impl Signature {
-    /// Walks the arguments once.
-    pub fn of(call: &Call) -> Result<Signature> {
-        let mut signature = Signature { mutates: call.op.mutated != 0, ..Default::default() };
-        signature.words.push(u64::from(call.op.id.0) << 32 | u64::from(call.modes.0));
-        for (index, arg) in call.args.iter().enumerate() {
-            signature.value(call, index, arg)?;
-        }
-        signature.entangled();
+    /// The signature of `call`.
+    pub fn of(call: &Call) -> Result<Box<Signature>> {
+        let mut signature = Box::<Signature>::default();
+        signature.fill(call)?;
         Ok(signature)
+    }
+
+    /// Makes this the signature of `call`: walks the arguments once.
+    pub fn fill(&mut self, call: &Call) -> Result<()> {
+        self.clear();
+        self.mutates = call.op.mutated != 0;
+        self.words.push(u64::from(call.op.id.0) << 32 | u64::from(call.modes.0));
+        for (index, arg) in call.args.iter().enumerate() {
+            self.value(call, index, arg)?;
+        }
+        self.entangled();
+        Ok(())
+    }
+
+    /// Lets go of the storages, and keeps what has been allocated.
+    pub fn clear(&mut self) {
+        self.words.clear();
+        self.storages.clear();
+        self.starts.clear();
+        self.hosts.clear();
+        self.generator = None;
+        self.layout_words.clear();
+        self.touches.clear();
     }
 
     fn value(&mut self, call: &Call, index: usize, value: &Value) -> Result<()> {
