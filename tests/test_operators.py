@@ -55,6 +55,19 @@ def test_equal():
         torch.equal(GRID[0, 0].to("tpu"), GRID[0, 0])
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_writes_its_statistics_only_in_training(training):
+    def statistics(x, mean, variance):
+        # Views: the rest of their storage keeps its values.
+        result = torch.nn.functional.batch_norm(x, mean[:5], variance[1:], training=training)
+        return torch.cat([result.flatten(), mean, variance])
+
+    mean, variance = torch.arange(6.0), torch.arange(6.0) + 0.5
+    compare(statistics, GRID, mean, variance)
+    with pytest.raises(ValueError, match="must either both be None"):
+        torch.native_batch_norm(GRID.to("tpu"), None, None, mean[:5].to("tpu"), None, True, 0.1, 1e-5)
+
+
 @pytest.mark.parametrize("offset", [0, 5, 10])
 def test_as_strided_reaches_the_whole_storage(offset):
     compare(lambda x: torch.as_strided(x[5:15], (2, 2), (1, 2), offset), torch.arange(20.0))

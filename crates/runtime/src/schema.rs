@@ -107,52 +107,38 @@ impl Type {
     }
 }
 
-/// Where the parenthesis or bracket ends that stands open before `text`.
-fn closing(text: &str) -> Option<usize> {
-    let mut depth = 0;
-    text.char_indices().find_map(|(at, c)| match c {
-        '(' | '[' => {
-            depth += 1;
-            None
-        }
-        ')' | ']' if depth == 0 => Some(at),
-        ')' | ']' => {
-            depth -= 1;
-            None
-        }
-        _ => None,
-    })
-}
-
-/// A type has no space outside parentheses.
-fn end_of_type(item: &str) -> usize {
-    let mut depth = 0;
-    for (at, c) in item.char_indices() {
-        match c {
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth -= 1,
-            ' ' if depth == 0 => return at,
-            _ => {}
-        }
-    }
-    item.len()
-}
-
-/// The parts between the commas that stand outside parentheses, brackets and quotes.
-fn items(text: &str) -> Vec<&str> {
-    let (mut depth, mut quoted, mut start) = (0, false, 0);
-    let mut items = Vec::new();
-    for (at, c) in text.char_indices() {
+/// The characters outside quotes, with their places and how many parentheses and brackets are open before them.
+fn unquoted(text: &str) -> impl Iterator<Item = (usize, char, i32)> {
+    let (mut depth, mut quoted) = (0, false);
+    text.char_indices().filter_map(move |(at, c)| {
+        let before = depth;
         match c {
             '"' => quoted = !quoted,
             '(' | '[' if !quoted => depth += 1,
             ')' | ']' if !quoted => depth -= 1,
-            ',' if depth == 0 && !quoted => {
-                items.push(text[start..at].trim());
-                start = at + 1;
-            }
             _ => {}
         }
+        (!quoted && c != '"').then_some((at, c, before))
+    })
+}
+
+/// Where the parenthesis or bracket ends that stands open before `text`.
+fn closing(text: &str) -> Option<usize> {
+    unquoted(text).find(|&(_, c, depth)| depth == 0 && matches!(c, ')' | ']')).map(|(at, ..)| at)
+}
+
+/// A type has no space outside parentheses.
+fn end_of_type(item: &str) -> usize {
+    unquoted(item).find(|&(_, c, depth)| depth == 0 && c == ' ').map_or(item.len(), |(at, ..)| at)
+}
+
+/// The parts between the commas that stand outside parentheses, brackets and quotes.
+fn items(text: &str) -> Vec<&str> {
+    let mut start = 0;
+    let mut items = Vec::new();
+    for (at, ..) in unquoted(text).filter(|&(_, c, depth)| depth == 0 && c == ',') {
+        items.push(text[start..at].trim());
+        start = at + 1;
     }
     items.push(text[start..].trim());
     items.retain(|item| !item.is_empty());
