@@ -160,7 +160,7 @@ fn from_disk(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
 
 /// Builds the plan of the call that [`plan`] has just missed.
 pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
-    let metas = &with_memory_format(call, where_values_decide(call, metas.clone()));
+    let metas = &with_memory_format(call, left_as_they_are(call, where_values_decide(call, metas.clone())));
     // Taken anew: Meta kernels in Python may have run other operators on this thread.
     let signature = Signature::of(call)?;
     let (signature, plan) = build_for(call, signature, metas)?;
@@ -190,6 +190,23 @@ fn where_values_decide(call: &Call, metas: MetaResult) -> MetaResult {
         return metas;
     };
     MetaResult { functional, error: None, ..metas }
+}
+
+/// The metadata of in-place operators that have no Meta kernel: their tensors keep their form.
+fn left_as_they_are(call: &Call, metas: MetaResult) -> MetaResult {
+    if metas.error.is_none() || call.op.lowering.is_none() || !call.op.is_in_place() {
+        return metas;
+    }
+    let mut mutated = Vec::new();
+    crate::call::for_each_tensor(call.args, &mut |slot, value| {
+        if let Value::Tensor(tensor) = value
+            && call.op.is_mutated_slot(call, slot)
+        {
+            mutated.push((slot, tensor.meta()));
+        }
+    });
+    let functional = mutated.iter().map(|(_, meta)| Some(meta.clone())).collect();
+    MetaResult { functional, mutated, error: None }
 }
 
 /// Applies the operator's rule for the memory format of its result.

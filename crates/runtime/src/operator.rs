@@ -42,6 +42,14 @@ impl Operator {
         self.has_functional && self.schema.arguments.get(argument).is_some_and(|argument| argument.is_out)
     }
 
+    /// Whether the operator only gives its arguments new values: `add_`, not `add.out`, which may resize.
+    pub fn is_in_place(&self) -> bool {
+        let mut written = self.schema.arguments.iter().filter(|argument| argument.ty.written.is_some());
+        self.has_functional
+            && written.all(|argument| !argument.is_out)
+            && (0..self.schema.returns.len()).all(|index| self.schema.returned_argument(index).is_some())
+    }
+
     /// Whether tensor `slot` of the call is written.
     pub fn is_mutated_slot(&self, call: &Call, slot: usize) -> bool {
         let mut first = 0;
