@@ -92,6 +92,9 @@ def __getattr__(name: str):
     # Made when asked for: generators exist once the devices are known.
     if name == "default_generators":
         return random.default_generators()
+    # Where it is missing, torch.utils.checkpoint takes the device's random numbers for unused and does not repeat them.
+    if name == "_initialized":
+        return devices.is_initialized()
     raise AttributeError(f"module 'torch.tpu' has no attribute {name!r}")
 
 
