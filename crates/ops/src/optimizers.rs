@@ -1,4 +1,4 @@
-//! Fused optimizer steps, one program over all parameters, and the scaling of gradients.
+//! Fused optimizer steps: one program over all parameters.
 
 use stablehlo::Value;
 
@@ -11,8 +11,6 @@ use crate::registry::OpDef;
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::_amp_foreach_non_finite_check_and_unscale", unscale),
-    OpDef::new("aten::_amp_update_scale", update_scale),
     OpDef::new("aten::_fused_adam", |c| adam(c, false)).float_operands(&[6]),
     OpDef::new("aten::_fused_adam.tensor_lr", |c| adam(c, false)),
     OpDef::new("aten::_fused_adamw", |c| adam(c, true)).float_operands(&[6]),
@@ -219,47 +217,4 @@ fn sgd(c: &mut Call<'_>) -> Result<Outputs> {
         }
     }
     Ok(lists.concat().into())
-}
-
-/// aten::_amp_foreach_non_finite_check_and_unscale(self, found_inf, inv_scale) -> (self_out, found_inf_out)
-fn unscale(c: &mut Call<'_>) -> Result<Outputs> {
-    let (grads, found, inverse) = (c.tensors(0)?, c.tensor(1)?, c.tensor(2)?);
-    let mut outputs = Vec::with_capacity(grads.len() + 1);
-    let mut found_value = c.value(&found, found.dtype)?;
-    for grad in &grads {
-        let dtype = grad.dtype.opmath();
-        let value = c.value(grad, dtype)?;
-        let scale = scalar_everywhere(c, &inverse, dtype, &grad.sizes)?;
-        let unscaled = c.b.multiply(value, scale)?;
-        outputs.push(c.convert(unscaled, grad.dtype)?);
-        let finite = c.b.is_finite(value)?;
-        let infinite = c.b.not(finite)?;
-        let any = c.any(infinite)?;
-        let any = c.convert(any, found.dtype)?;
-        let any = c.b.broadcast_scalar(any, &found.sizes)?;
-        found_value = c.b.maximum(found_value, any)?;
-    }
-    outputs.push(found_value);
-    Ok(outputs.into())
-}
-
-/// aten::_amp_update_scale(self, growth_tracker, found_inf, scale_growth_factor, scale_backoff_factor, growth_interval)
-/// -> (self_out, growth_tracker_out)
-fn update_scale(c: &mut Call<'_>) -> Result<Outputs> {
-    let (scale, tracker, found) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
-    let (growth, backoff, interval) = (c.float(3)?, c.float(4)?, c.int(5)?);
-    let value = c.value(&scale, scale.dtype)?;
-    let steps = c.value(&tracker, tracker.dtype)?;
-    let found = scalar_everywhere(c, &found, DType::Bool, &scale.sizes)?;
-    // The factors are doubles: their product with the scale is rounded once.
-    let [value, steps] = formulas(c.b, [value, steps, found], |[scale, steps, found]| {
-        let times = |factor: f64| (scale.to(DType::Float64) * factor).to(DType::Float32);
-        let (grown, next) = (times(growth), steps + steps.splat_int(1));
-        let due = next.eq(next.splat_int(interval));
-        // The scale does not grow to infinity.
-        let grown = (due & !grown.is_inf()).select(grown, scale);
-        let restart = (found | due).select(next.splat_int(0), next);
-        [found.select(times(backoff), grown), restart]
-    })?;
-    Ok([value, steps].into())
 }
