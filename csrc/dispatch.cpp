@@ -141,7 +141,12 @@ Outputs execute(const abi::Call& call, const abi::PlanInfo& info) {
     auto sizes = outputs[0].sizes().vec();
     sizes[0] = outputs[1].item<int64_t>();
     outputs.pop_back();
-    outputs[0].unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+    auto* impl = outputs[0].unsafeGetTensorImpl();
+    if (sizes.size() == 2 && outputs[0].stride(0) == 1) {
+      impl->set_sizes_and_strides(sizes, {1, std::max<int64_t>(sizes[0], 1)});
+    } else {
+      impl->set_sizes_contiguous(sizes);
+    }
   }
   return outputs;
 }

@@ -26,7 +26,12 @@ fn row_major(dtype: DType, sizes: &[i64]) -> TensorMeta {
 
 fn every_index(tensors: &[TensorMeta]) -> TensorMeta {
     let sizes = tensors.first().map_or(&[][..], |tensor| &tensor.sizes);
-    row_major(DType::Int64, &[sizes.iter().product(), sizes.len() as i64])
+    let (total, rank) = (sizes.iter().product(), sizes.len() as i64);
+    TensorMeta {
+        dtype: DType::Int64,
+        sizes: Dims::from_slice(&[total, rank]),
+        strides: Dims::from_slice(&[1, total.max(1)]),
+    }
 }
 
 fn every_element(tensors: &[TensorMeta]) -> TensorMeta {
@@ -49,7 +54,8 @@ fn broadcast_sizes(tensors: &[TensorMeta]) -> Dims {
     sizes
 }
 
-/// nonzero(self)
+/// nonzero(self): column by column, as PyTorch lays it out on every device. The columns are as long as there are rows,
+/// which only the program knows, so each is written over what the one before it has to spare.
 fn nonzero(c: &mut Call<'_>) -> Result<Outputs> {
     let x = c.tensor(0)?;
     let value = c.value(&x, DType::Bool)?;
@@ -67,12 +73,17 @@ fn nonzero(c: &mut Call<'_>) -> Result<Outputs> {
     let mut columns = Vec::with_capacity(x.sizes.len());
     for &extent in x.sizes.iter().rev() {
         let extent = c.b.splat(elem, &[total], extent)?;
-        let column = c.b.remainder(rest, extent)?;
-        columns.push(c.b.reshape(column, &[total, 1])?);
+        columns.push(c.b.remainder(rest, extent)?);
         rest = c.b.divide(rest, extent)?;
     }
-    columns.reverse();
-    let rows = c.b.concatenate(&columns, 1)?;
+    let mut packed = c.b.splat(elem, &[rank * total], 0i64)?;
+    let mut start = c.b.splat(elem, &[], 0i64)?;
+    for &column in columns.iter().rev() {
+        packed = c.b.dynamic_update_slice(packed, column, &[start])?;
+        start = c.b.add(start, count)?;
+    }
+    let columns = c.b.reshape(packed, &[rank, total])?;
+    let rows = c.b.transpose(columns, &[1, 0])?;
     Ok(Outputs(smallvec![Some(rows), Some(count)]))
 }
 
