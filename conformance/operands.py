@@ -20,14 +20,14 @@ class Arguments:
         convert: Callable[[Any], Any] = lambda leaf: leaf,
         only_input: bool = False,
     ) -> None:
-        original = (sample.input, tuple(sample.args), dict(sample.kwargs))
+        # All converted before any is copied: a storage that is still there has an address of its own.
+        original = tree_map(convert, (sample.input, tuple(sample.args), dict(sample.kwargs)))
         copies = _Copies(
             device, Counter(_storage(leaf) for leaf in tree_leaves(original) if _is_strided(leaf))
         )
-        # only_input: the other tensors stay where they are.
+        stays = tree_leaves(original[1:]) if only_input else []
         self.input, self.args, self.kwargs = tree_map(
-            lambda leaf: leaf if only_input and leaf is not sample.input else copies.of(convert(leaf)),
-            original,
+            lambda leaf: leaf if any(leaf is other for other in stays) else copies.of(leaf), original
         )
 
     def call(self, function: Callable[..., Any]) -> Any:

@@ -5,14 +5,18 @@ An operator that is not listed and reads is wrong, whatever its values: it may h
 
 _NUMBER = "its result is a Python number"
 _SIZE = "the size of its result depends on the data"
+_MASK = "a mask as an index becomes positions, whose number depends on the data"
+_CHECK = "PyTorch itself looks at a value: "
 
 READS: dict[str, str] = {
-    "allclose": _NUMBER,
-    "equal": _NUMBER,
-    "item": _NUMBER,
-    "corrcoef": "checks its weights' sign with `torch.equal`-like reads",
-    "cov": "PyTorch checks on the host that no weight is negative",
-    "masked_select": _SIZE,
+    **dict.fromkeys(("allclose", "equal", "item"), _NUMBER),
+    **dict.fromkeys(("argwhere", "masked_select", "nonzero", "repeat_interleave"), _SIZE),
+    "index_put": _MASK,
+    "narrow": "a start that is a tensor becomes a Python number",
+    "corrcoef": f"{_CHECK}whether to warn of too few degrees of freedom",
+    "cov": f"{_CHECK}whether to warn of too few degrees of freedom",
+    "nn.functional.gaussian_nll_loss": f"{_CHECK}whether a variance is negative",
+    "nn.functional.one_hot": f"{_CHECK}the range of the classes",
 }
 # Operators that the host computes by design.
 KERNELS: dict[str, str] = {}
