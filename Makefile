@@ -22,7 +22,7 @@ COUNTER := $(TARGET)/release/libpjrt_count.so
 # Looked up when a recipe runs: the packages may have been installed a moment before.
 SITE = $(abspath $(wildcard $(VENV)/lib/python3*/site-packages))
 
-.PHONY: help venv build demo test test-rust test-python ahead-of-time bench conformance conformance-tpu wheel lint docs clean FORCE
+.PHONY: help venv build demo train test test-rust test-python ahead-of-time bench conformance conformance-tpu wheel lint docs clean FORCE
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -51,8 +51,11 @@ $(COUNTER): $(RUST_SOURCES)
 	@cargo build --quiet --release -p pjrt-count
 	@touch $@
 
-demo: build ## Run both examples on CPU and tpu and compare them
+demo: build ## Run two models on CPU and tpu and compare them
 	@$(BIN)/python tools/demo.py
+
+train: build ## Train two models on CPU and tpu, stop and resume one, and compare
+	@$(BIN)/python tools/train.py
 
 test: test-rust test-python ## Run every test
 

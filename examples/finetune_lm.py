@@ -150,7 +150,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=["both", "cpu", "tpu"], default="both")
     parser.add_argument("--steps", type=int, default=30, help="batches to train on (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=2, help="rows of text (default: %(default)s)")
-    parser.add_argument("--length", type=int, default=128, help="tokens in a row (default: %(default)s)")
+    parser.add_argument("--length", type=int, default=64, help="tokens in a row (default: %(default)s)")
     parser.add_argument("--layers", type=int, help="keep only the first layers of the model's 30")
     parser.add_argument("--lr", type=float, default=1e-4, help="learning rate (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the text (default: 0)")
