@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
+PEERS ?=
 CONFORMANCE_ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 VENV := .venv
@@ -75,8 +77,8 @@ test-python: build $(COUNTER) ## Run the Python tests
 ahead-of-time: build ## Compile the flagship operators and a whole language model for TPUs that are not here
 	@$(BIN)/python tools/ahead_of_time.py $(PYTEST_ARGS)
 
-bench: build ## Measure what one operator costs, against the CPU
-	@$(BIN)/python benches/dispatch.py
+bench: build ## Compare speed with CPU eager, case by case (PEERS=1: with other backends too)
+	@$(BIN)/python benches/bench.py $(if $(PEERS),--peers) $(BENCH_ARGS)
 
 conformance: build ## Run PyTorch's operator samples on the device against the CPU (CONFORMANCE_ARGS="--help" tells more)
 	@$(BIN)/python -m conformance $(CONFORMANCE_ARGS)

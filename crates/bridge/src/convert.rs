@@ -211,8 +211,13 @@ pub type Args<'a> = SmallVec<[Value<'a>; 8]>;
 /// # Safety
 /// `call` and all its pointers must be valid for `'a`.
 pub unsafe fn args<'a>(call: &abi::Call) -> Result<Args<'a>> {
+    let mut args = Args::new();
     // SAFETY: promised by the caller.
-    unsafe { slice(call.args, call.nargs as usize).iter().map(|arg| value(arg)).collect() }
+    for arg in unsafe { slice(call.args, call.nargs as usize) } {
+        // SAFETY: as above.
+        args.push(unsafe { value(arg)? });
+    }
+    Ok(args)
 }
 
 pub fn call<'a>(call: &abi::Call, args: &'a [Value<'a>]) -> runtime::call::Call<'a> {

@@ -319,6 +319,12 @@ impl Buffer {
     }
 }
 
+impl AsRef<Buffer> for Buffer {
+    fn as_ref(&self) -> &Buffer {
+        self
+    }
+}
+
 impl Drop for Buffer {
     fn drop(&mut self) {
         let mut args = PJRT_Buffer_Destroy_Args { buffer: self.raw, ..PJRT_Buffer_Destroy_Args::new() };

@@ -113,9 +113,9 @@ impl Executable {
     ///
     /// Number, types and dimensions of the arguments must be those of the program: a plugin checks only the number
     /// and the sizes in bytes.
-    pub fn execute(
+    pub fn execute<B: AsRef<Buffer>>(
         &self,
-        args: &[&Buffer],
+        args: &[B],
         options: &ExecuteOptions<'_>,
     ) -> Result<(Outputs, Option<Event>)> {
         let client = &self.inner.client;
@@ -123,7 +123,7 @@ impl Executable {
             return Err(Error::ForeignClient);
         }
         let mut raw_args: SmallVec<[*mut PJRT_Buffer; 32]> = SmallVec::new();
-        for buffer in args {
+        for buffer in args.iter().map(AsRef::as_ref) {
             if !Arc::ptr_eq(buffer.client(), client) {
                 return Err(Error::ForeignClient);
             }

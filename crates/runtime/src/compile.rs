@@ -134,7 +134,7 @@ fn environment(runtime: &Runtime) -> String {
         .map(|metadata| format!("{} {:?}", metadata.len(), metadata.modified().ok()))
         .unwrap_or_default();
     format!(
-        "{} {} {} {} {plugin} {:?} {} {}",
+        "{} {} {} {} {plugin} {:?} {} {} {}",
         env!("CARGO_PKG_VERSION"),
         env!("LOWERING_VERSION"),
         device::config().map_or("", |config| &config.torch_version),
@@ -142,6 +142,7 @@ fn environment(runtime: &Runtime) -> String {
         options(runtime).encode().unwrap_or_default(),
         runtime.client.devices().first().map_or("", |device| device.kind()),
         cpu_features(),
+        std::env::var("XLA_FLAGS").unwrap_or_default(),
     )
 }
 

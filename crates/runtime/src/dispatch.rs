@@ -350,29 +350,8 @@ fn run(call: &Call, plan: &Plan, signature: &Signature, fresh: &[Option<&Arc<Sto
     let site_later = plan.written.is_empty() && recorded.checks.is_empty() && !is_debug();
     let mut origin =
         Origin { op: call.op.id, site: if site_later { Site::default() } else { current_site() } };
-    let mut buffers: SmallVec<[Arc<pjrt::Buffer>; 12]> = SmallVec::with_capacity(recorded.operands.len());
     let mut written = lock_written(plan, signature)?;
-    for operand in &recorded.operands {
-        buffers.push(match *operand {
-            Operand::Base(class) => base_buffer(class, signature, &written)?,
-            Operand::Start(n, dtype) => device.scalar(dtype, Number::Int(signature.starts[n as usize]))?,
-            Operand::Host(n, dtype) => device.scalar(dtype, signature.hosts[n as usize])?,
-            Operand::Seed => device.word(random.seed)?,
-            Operand::RngOffset => device.word(random.offset)?,
-        });
-    }
-    let non_donatable: SmallVec<[i64; 4]> = recorded
-        .donated
-        .iter()
-        // The storage, the signature and `buffers` hold one reference each; any other reader forbids donation.
-        .filter(|&&index| Arc::strong_count(&buffers[index as usize]) > 3)
-        .map(|&index| i64::from(index))
-        .collect();
-    let args: SmallVec<[&pjrt::Buffer; 12]> = buffers.iter().map(|buffer| &**buffer).collect();
-    let options =
-        pjrt::ExecuteOptions { device: device.pjrt(), non_donatable: &non_donatable, completion: true };
-    count(&STATS.executions);
-    let (outputs, done) = match executable.execute(&args, &options) {
+    let (outputs, done) = match launch(plan, executable, device, signature, &written, &random)? {
         Ok(executed) => executed,
         Err(source) => {
             let error = execution_error(device, call.op, Some(plan), source);
@@ -412,6 +391,47 @@ fn run(call: &Call, plan: &Plan, signature: &Signature, fresh: &[Option<&Arc<Sto
         stream::submit(device, done, origin)?;
     }
     if recorded.checks.is_empty() { Ok(()) } else { push_checks(call, plan, device, fresh, outputs, origin) }
+}
+
+/// Gathers the operands and starts the program. An error of the plugin is the inner one.
+fn launch(
+    plan: &Plan,
+    executable: &pjrt::Executable,
+    device: &'static Device,
+    signature: &Signature,
+    written: &Written,
+    random: &generator::State,
+) -> Result<std::result::Result<(pjrt::Outputs, Option<pjrt::Event>), pjrt::Error>> {
+    let recorded = &plan.recorded;
+    let mut made: SmallVec<[Arc<pjrt::Buffer>; 6]> = SmallVec::new();
+    for operand in &recorded.operands {
+        made.push(match *operand {
+            Operand::Base(_) => continue,
+            Operand::Start(n, dtype) => device.scalar(dtype, Number::Int(signature.starts[n as usize]))?,
+            Operand::Host(n, dtype) => device.scalar(dtype, signature.hosts[n as usize])?,
+            Operand::Seed => device.word(random.seed)?,
+            Operand::RngOffset => device.word(random.offset)?,
+        });
+    }
+    let mut made = made.iter();
+    let mut args: SmallVec<[&Arc<pjrt::Buffer>; 12]> = SmallVec::new();
+    for operand in &recorded.operands {
+        args.push(match *operand {
+            Operand::Base(class) => base_buffer(class, signature, written)?,
+            _ => made.next().ok_or_else(|| Error::internal("an operand was not made"))?,
+        });
+    }
+    let non_donatable: SmallVec<[i64; 4]> = recorded
+        .donated
+        .iter()
+        // The storage and the signature hold one reference each; any other reader forbids donation.
+        .filter(|&&index| Arc::strong_count(args[index as usize]) > 2)
+        .map(|&index| i64::from(index))
+        .collect();
+    let options =
+        pjrt::ExecuteOptions { device: device.pjrt(), non_donatable: &non_donatable, completion: true };
+    count(&STATS.executions);
+    Ok(executable.execute(&args, &options))
 }
 
 fn push_checks(
@@ -461,10 +481,14 @@ fn lock_written<'a>(plan: &Plan, signature: &'a Signature) -> Result<Written<'a>
     Ok(written)
 }
 
-fn base_buffer(class: u32, signature: &Signature, written: &Written) -> Result<Arc<pjrt::Buffer>> {
+fn base_buffer<'a>(
+    class: u32,
+    signature: &'a Signature,
+    written: &'a Written,
+) -> Result<&'a Arc<pjrt::Buffer>> {
     let locked = written.iter().find(|(c, _)| *c == class).map(|(_, guard)| &**guard);
     match locked.unwrap_or(&signature.storages[class as usize].contents) {
-        Contents::Buffer(held) => Ok(held.buffer.clone()),
+        Contents::Buffer(held) => Ok(&held.buffer),
         Contents::Failed(error) => Err((**error).clone()),
         Contents::Empty(_) => Err(Error::internal("a plan reads a buffer that is not there")),
     }

@@ -57,10 +57,10 @@ impl Memory {
             self.allocated.fetch_sub(nbytes as i64, Relaxed);
             return Err(self.out_of_memory(device, &format!("allocate {}", readable(nbytes as u64))));
         }
-        self.peak.fetch_max(now, Relaxed);
+        raise(&self.peak, now);
         self.allocated_total.fetch_add(nbytes as i64, Relaxed);
         let blocks = self.blocks.fetch_add(1, Relaxed) + 1;
-        self.blocks_peak.fetch_max(blocks, Relaxed);
+        raise(&self.blocks_peak, blocks);
         self.blocks_total.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -167,6 +167,13 @@ impl Memory {
         {
             counter.store(0, Relaxed);
         }
+    }
+}
+
+/// Makes `peak` at least `value`; a plain read where it is already.
+fn raise(peak: &AtomicI64, value: i64) {
+    if peak.load(Relaxed) < value {
+        peak.fetch_max(value, Relaxed);
     }
 }
 

@@ -185,8 +185,10 @@ impl Signature {
         let at_start = tensor.offset == 0 || laid_out & EMPTY != 0;
         self.layout_words.push(self.words.len());
         self.words.push(laid_out);
-        self.words.extend(tensor.sizes.iter().map(|&n| n as u64));
-        self.words.extend(tensor.strides.iter().map(|&n| n as u64));
+        // Pushed one by one: for the few dimensions there are, extending costs several times as much.
+        for &n in tensor.sizes.iter().chain(tensor.strides) {
+            self.words.push(n as u64);
+        }
         if tensor.offset != 0 {
             // An uninitialised storage has no shape that the offset could be resolved in: the offset itself is key.
             self.words.push(if laid_out & EMPTY != 0 { tensor.offset as u64 } else { EMPTY });
