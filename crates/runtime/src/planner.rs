@@ -227,12 +227,14 @@ impl Planner<'_> {
                 sinks.push(Sink::Fresh(k as u32, layout));
             }
         }
-        // Nothing is written where the new value is the old one.
-        let is_unchanged = |slot: usize, value: Value| {
-            call_graph.slots.iter().zip(&inputs).any(|(&read, &old)| read == slot && old == Some(value))
+        // Nothing is written where the new value is the old one. Memory that nobody has written has no old value,
+        // though reading it gives one.
+        let is_unchanged = |slots: &[Slot<'_>], slot: usize, value: Value| {
+            matches!(slots[slot], Slot::Device { placement: Some(_), .. })
+                && call_graph.slots.iter().zip(&inputs).any(|(&read, &old)| read == slot && old == Some(value))
         };
         for ((slot, _), value) in metas.mutated.iter().zip(mutated) {
-            if let Some(value) = value.filter(|value| !is_unchanged(*slot, *value)) {
+            if let Some(value) = value.filter(|value| !is_unchanged(&self.slots, *slot, *value)) {
                 self.write(*slot, value)?;
             }
         }
