@@ -46,7 +46,7 @@ def stub_tpu(monkeypatch, stub_core_module):
         except ImportError:
             monkeypatch.setitem(sys.modules, "torch_pjrt._core", stub_core_module)
     tpu = importlib.import_module("torch_pjrt.tpu")
-    for name in (*tpu.SUBMODULES, "_index"):
+    for name in (*tpu.SUBMODULES, "_index", "_memory_history"):
         module = importlib.import_module(f"torch_pjrt.tpu.{name}")
         if hasattr(module, "_core"):
             monkeypatch.setattr(module, "_core", stub_core_module)

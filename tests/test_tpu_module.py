@@ -117,7 +117,6 @@ def test_memory_statistics(stub_tpu, stub_core_module):
         "clock_rate",
         "memory_usage",
         "list_gpu_processes",
-        "memory_snapshot",
     ],
 )
 def test_what_pjrt_does_not_know_says_so(stub_tpu, name):

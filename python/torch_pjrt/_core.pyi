@@ -131,6 +131,15 @@ def set_memory_limit(device: int, limit: int | None) -> None:
     """Bytes that live tensors of `device` may take; None removes the limit. Works before the client starts."""
 
 def empty_cache() -> None: ...
+def record_memory_history(events: bool, stacks: bool, max_entries: int) -> None:
+    """events: keep the last `max_entries` allocations and frees of each device. stacks: keep the Python stacks of
+    allocations. Works before the client starts."""
+
+def clear_memory_history() -> None: ...
+def memory_snapshot(device: int) -> dict[str, Any]:
+    """{"blocks": [(address, bytes, stream, stack)] of the live storages by address, "events": [("alloc" | "free" | "oom",
+    address, bytes, stream, microseconds since 1970, stack, free bytes)] oldest first, "stacks": [[(file, line, function)]]
+    innermost frame first}. A stack is its number in "stacks", or None; free bytes are None but for "oom"."""
 
 # Random numbers ----------------------------------------------------------------------------------------------------
 

@@ -3,12 +3,14 @@
 mod abi;
 mod convert;
 mod entry;
+mod frames;
 mod hlo;
 mod pinned;
 mod program;
 mod queue;
 mod shim;
 mod site;
+mod snapshot;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -442,6 +444,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         reset_accumulated_memory_stats,
         set_memory_limit,
         empty_cache,
+        snapshot::record_memory_history,
+        snapshot::clear_memory_history,
+        snapshot::memory_snapshot,
         default_generator_seed,
         get_rng_state,
         set_rng_state,

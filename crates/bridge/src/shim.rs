@@ -9,7 +9,7 @@ use runtime::device;
 use runtime::hooks::Hooks;
 use runtime::origin::SiteHooks;
 
-use crate::{abi, entry, site, trace};
+use crate::{abi, entry, frames, site, trace};
 
 static LOADED: Mutex<bool> = Mutex::new(false);
 
@@ -40,7 +40,11 @@ pub fn load(path: &Path, register_hooks: bool) -> Result<(), String> {
 
 fn install_hooks() {
     runtime::hooks::install(Hooks { trace: trace::trace, with_variable, warn_fallback });
-    runtime::origin::install_site_hooks(SiteHooks { current: site::current, describe: site::describe });
+    runtime::origin::install_site_hooks(SiteHooks {
+        current: site::current,
+        describe: site::describe,
+        stack: frames::capture,
+    });
     runtime::install_interrupt_hook(interrupted);
     runtime::install_detach_hook(detach);
 }

@@ -21,6 +21,7 @@ pub mod dispatch;
 pub mod error;
 pub mod fallback;
 pub mod generator;
+pub mod history;
 pub mod hooks;
 pub mod host_scalar;
 pub mod layout;

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::history::{self, Action, Caller, History};
 use crate::storage::Storage;
 
 #[derive(Default)]
@@ -25,11 +26,20 @@ pub struct Memory {
     limit: AtomicU64,
     /// Live storages by address.
     live: Mutex<BTreeMap<usize, Live>>,
+    history: History,
 }
 
 struct Live {
     nbytes: usize,
     storage: Weak<Storage>,
+    caller: Option<Caller>,
+}
+
+/// A live storage, and where it was allocated if that was recorded.
+pub struct Block {
+    pub address: usize,
+    pub nbytes: usize,
+    pub caller: Caller,
 }
 
 /// Bytes, except `blocks_*` (storages) and `ooms` (times).
@@ -55,6 +65,7 @@ impl Memory {
         let now = self.allocated.fetch_add(nbytes as i64, Relaxed) + nbytes as i64;
         if now as u64 > self.capacity(device) {
             self.allocated.fetch_sub(nbytes as i64, Relaxed);
+            self.record_failure(device, nbytes);
             return Err(self.out_of_memory(device, &format!("allocate {}", readable(nbytes as u64))));
         }
         raise(&self.peak, now);
@@ -68,10 +79,17 @@ impl Memory {
     /// Fails when a program that needs `nbytes` of temporaries cannot run now.
     pub fn admit_temporaries(&self, device: &Device, nbytes: usize) -> Result<()> {
         if nbytes != 0 && self.allocated.load(Relaxed) as u64 + nbytes as u64 > self.capacity(device) {
+            self.record_failure(device, nbytes);
             let action = format!("run a program with {} of temporaries", readable(nbytes as u64));
             return Err(self.out_of_memory(device, &action));
         }
         Ok(())
+    }
+
+    fn record_failure(&self, device: &Device, nbytes: usize) {
+        let allocated = self.allocated.load(Relaxed).max(0) as u64;
+        let free = self.capacity(device).saturating_sub(allocated);
+        self.history.add(Action::OutOfMemory { free }, 0, nbytes, history::caller(device.index()));
     }
 
     pub fn release(&self, nbytes: usize) {
@@ -82,12 +100,33 @@ impl Memory {
     }
 
     pub fn register(&self, address: usize, storage: &Arc<Storage>) {
-        let live = Live { nbytes: storage.nbytes(), storage: Arc::downgrade(storage) };
+        let (nbytes, caller) = (storage.nbytes(), history::caller(storage.device().index()));
+        self.history.add(Action::Alloc, address, nbytes, caller.clone());
+        let live = Live { nbytes, storage: Arc::downgrade(storage), caller };
         self.live.lock().insert(address, live);
     }
 
+    /// Before the address can be used again.
     pub fn unregister(&self, address: usize) {
-        self.live.lock().remove(&address);
+        let live = self.live.lock().remove(&address);
+        if let Some(live) = live {
+            let caller = live.caller.map(|caller| Caller { stack: None, ..caller });
+            self.history.add(Action::Free, address, live.nbytes, caller);
+        }
+    }
+
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    pub fn blocks(&self) -> Vec<Block> {
+        let live = self.live.lock();
+        let block = |(&address, live): (&usize, &Live)| Block {
+            address,
+            nbytes: live.nbytes,
+            caller: live.caller.clone().unwrap_or_default(),
+        };
+        live.iter().map(block).collect()
     }
 
     /// Whether a live storage spans `address`.

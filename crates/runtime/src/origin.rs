@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use crate::history::Stack;
 use crate::operator::OpId;
 
 /// An interned Python source line; 0 is unknown.
@@ -19,6 +20,8 @@ pub struct Origin {
 pub struct SiteHooks {
     pub current: fn() -> Site,
     pub describe: fn(Site) -> Option<String>,
+    /// The whole stack, innermost frame first.
+    pub stack: fn() -> Option<Stack>,
 }
 
 static HOOKS: OnceLock<SiteHooks> = OnceLock::new();
@@ -30,6 +33,10 @@ pub fn install_site_hooks(hooks: SiteHooks) {
 
 pub fn current_site() -> Site {
     HOOKS.get().map_or(Site(0), |hooks| (hooks.current)())
+}
+
+pub fn current_stack() -> Option<Stack> {
+    HOOKS.get().and_then(|hooks| (hooks.stack)())
 }
 
 impl fmt::Display for Origin {

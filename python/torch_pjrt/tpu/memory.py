@@ -6,6 +6,12 @@ from collections import OrderedDict
 
 from .. import _core
 from ._index import Device, device_index
+from ._memory_history import (  # noqa: F401 (torch.tpu.memory has what torch.cuda.memory has)
+    _dump_snapshot,
+    _record_memory_history,
+    _snapshot,
+    memory_snapshot,
+)
 from .devices import _lazy_init
 
 # Statistic of torch.cuda -> prefix of the core's keys. Storages are PJRT buffers of exactly their size: there
@@ -167,21 +173,3 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
         lines.append(f" {title:<18}| " + "| ".join(f"{value:<12}" for value in values))
     lines.append(line)
     return "\n".join(lines) + "\n"
-
-
-def memory_snapshot(*args: object, **kwargs: object) -> list:
-    """Not available: PJRT does not expose the allocator's blocks."""
-    raise NotImplementedError(
-        "torch.tpu.memory_snapshot is not implemented: PJRT does not expose the blocks of its allocator. "
-        "torch.tpu.memory_stats() and torch.tpu.memory_summary() have the totals"
-    )
-
-
-def _record_memory_history(*args: object, **kwargs: object) -> None:
-    raise NotImplementedError(
-        "torch.tpu.memory._record_memory_history is not implemented: PJRT has no allocator trace"
-    )
-
-
-def _snapshot(*args: object, **kwargs: object) -> dict:
-    raise NotImplementedError("torch.tpu.memory._snapshot is not implemented: PJRT has no allocator trace")
