@@ -13,7 +13,17 @@ from . import pairs, values
 from .child import ROOT
 from .records import Settings
 from .report import STATUSES, Counts
-from .rules import host, like_cuda, nonunique, placement, random_numbers, skips, tolerances, uninitialized
+from .rules import (
+    host,
+    like_cuda,
+    nonunique,
+    placement,
+    policies,
+    random_numbers,
+    skips,
+    tolerances,
+    uninitialized,
+)
 
 PAGE = ROOT / "docs/conformance.md"
 
@@ -92,6 +102,18 @@ RULES: tuple[tuple[str, str, Mapping[str, str], tuple[str, ...]], ...] = (
         f"the largest error against a float64 run is at most {values.FACTOR} times the CPU's",
         tolerances.AGAINST_FLOAT64,
         ("float32 against float64",),
+    ),
+    (
+        "Half precision beyond 1.2 times the CPU's error",
+        "the largest error against a float64 run, in units in the last place, is at most what is listed",
+        {name: f"{units:g} units; {reason}" for name, (units, reason) in tolerances.HALF.items()},
+        ("half beyond",),
+    ),
+    (
+        "One algorithm on both devices",
+        "as everything else",
+        policies.OPERATORS,
+        ("one policy",),
     ),
     (
         "Exact where a tolerance would do",

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map
 from . import pairs
 from .child import serve
 from .judge import Judge
-from .rules import random_numbers, skips
+from .rules import policies, random_numbers, skips
 from .verdict import Verdict
 
 # Different failures of a pair that are kept word for word.
@@ -102,7 +102,7 @@ def questions(
     dtype = getattr(torch, pair.dtype)
     samples, failure = [], ""
     try:
-        samples = all_samples(entry, dtype)
+        samples = all_samples(pair.operator, entry, dtype)
     except Exception as error:
         failure = repr(error)
     if not samples:
@@ -126,12 +126,15 @@ def protected(judge: Callable[[], Verdict]) -> Verdict:
         return Verdict("error", f"{failure!r} in {place.name}, line {place.lineno}")
 
 
-def all_samples(entry: Any, dtype: torch.dtype) -> list[Any]:
+def all_samples(name: str, entry: Any, dtype: torch.dtype) -> list[Any]:
     """The same in every process: the generators use all three global sources of random numbers."""
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
-    return list(entry.sample_inputs("cpu", dtype, requires_grad=False))
+    samples = list(entry.sample_inputs("cpu", dtype, requires_grad=False))
+    for sample in samples:
+        policies.settle(name, sample)
+    return samples
 
 
 def chosen(available: int, most: int) -> list[int]:

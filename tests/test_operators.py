@@ -166,3 +166,24 @@ def test_nonzero_lies_column_by_column(sizes):
     for d in range(x.dim()):
         compare(lambda x, d=d: torch.nonzero(x, as_tuple=True)[d], x)
     compare(lambda x: x[x > 1], x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool])
+def test_zeros_are_written_into_new_memory(dtype):
+    compare(lambda x: torch.empty_like(x, dtype=dtype).zero_(), GRID)
+    compare(lambda x: torch.zeros_like(x, dtype=dtype), GRID)
+    compare(lambda x: x.new_zeros(3, dtype=dtype), GRID)
+    compare(lambda x: torch.empty(4, 4, dtype=dtype, device=x.device).zero_()[1:].clone(), GRID)
+    assert torch.empty(3, dtype=dtype, device="tpu").cpu().shape == (3,)
+
+
+@pytest.mark.parametrize("beta", [0, 1, 0.6])
+def test_addr_rounds_once(beta):
+    x, y = torch.randn(5).bfloat16(), torch.randn(7).bfloat16()
+    base = torch.randn(5, 7).bfloat16().masked_fill(torch.eye(5, 7).bool(), torch.nan)
+    exact = torch.addr(base.double(), x.double(), y.double(), beta=beta, alpha=0.2)
+    got = torch.addr(base.to("tpu"), x.to("tpu"), y.to("tpu"), beta=beta, alpha=0.2)
+    torch.testing.assert_close(got.cpu(), exact.bfloat16(), rtol=0, atol=0, equal_nan=True)
+    compare(lambda *args: torch.addr(*args, beta=beta, alpha=0.2), base.float()[:1], x.float(), y.float())
+    compare(torch.addr, torch.ones(5, 7).long(), torch.arange(5), torch.arange(7))
+    compare(torch.addr, torch.zeros(2, 3).bool(), torch.tensor([True, False]), torch.ones(3).bool())

@@ -56,7 +56,7 @@ def main(descriptor: str, source: str, folder: str) -> None:
 
 
 def run_sample(entry: Any, question: dict[str, str]) -> None:
-    samples = all_samples(entry, getattr(torch, question["dtype"]))[:CONSIDERED]
+    samples = all_samples(question["operator"], entry, getattr(torch, question["dtype"]))[:CONSIDERED]
     sample = max(samples, key=lambda sample: sum(t.numel() for t in Arguments(sample, "cpu").tensors()))
     arguments = Arguments(sample, "tpu", only_input=question["operator"] in placement.OPERATORS)
     torch.manual_seed(1)

@@ -20,6 +20,7 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::_int_mm", |c| product(c, &MATRICES)),
     OpDef::new("aten::addmm", |c| add_product(c, &MATRICES)).ones(&[3, 4]),
     OpDef::new("aten::baddbmm", |c| add_product(c, &BATCHES)).ones(&[3, 4]),
+    OpDef::new("aten::addr", add_outer_product).ones(&[3, 4]),
     OpDef::new("aten::addmv", |c| add_product(c, &MATRIX_VECTOR)).ones(&[3, 4]),
     OpDef::new("aten::addbmm", |c| add_product(c, &SUMMED_BATCHES)).ones(&[3, 4]),
     OpDef::new("aten::_addmm_activation", addmm_activation).ones(&[3, 4]),
@@ -98,23 +99,42 @@ fn add_product(c: &mut Call<'_>, how: &Contraction) -> Result<Outputs> {
     Ok(c.convert(value, out)?.into())
 }
 
+/// addr(self, vec1, vec2, beta, alpha), rounded once.
+fn add_outer_product(c: &mut Call<'_>) -> Result<Outputs> {
+    let (base, x, y) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
+    let out = c.out(0)?.clone();
+    let dtype = if out.dtype == DType::Bool { DType::Int32 } else { out.dtype.opmath() };
+    let (x, y) = (c.value(&x, dtype)?, c.value(&y, dtype)?);
+    let rows = c.b.broadcast_in_dim(x, &out.sizes, &[0])?;
+    let columns = c.b.broadcast_in_dim(y, &out.sizes, &[1])?;
+    let product = c.b.multiply(rows, columns)?;
+    let value = add_scaled(c, &base, product, dtype)?;
+    Ok(c.convert(value, out.dtype)?.into())
+}
+
 fn scaled_sum(c: &mut Call<'_>, how: &Contraction) -> Result<Value> {
     let (base, x, y) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
     let out = c.out(0)?.clone();
     let dtype = out.dtype.opmath();
     let (lhs, rhs) = operands(c, &x, &y)?;
-    let mut product = contract(c, lhs, rhs, how, dtype)?;
+    let product = contract(c, lhs, rhs, how, dtype)?;
+    add_scaled(c, &base, product, dtype)
+}
+
+/// beta * base + alpha * product; beta and alpha are arguments 3 and 4.
+fn add_scaled(c: &mut Call<'_>, base: &Tensor, mut product: Value, dtype: DType) -> Result<Value> {
+    let sizes = c.out(0)?.sizes.clone();
     if !c.is_one(4) {
         let alpha = c.scalar(4, dtype)?;
-        let alpha = c.b.broadcast_scalar(alpha, &out.sizes)?;
+        let alpha = c.b.broadcast_scalar(alpha, &sizes)?;
         product = c.b.multiply(product, alpha)?;
     }
-    let base = c.broadcast(&base, dtype, &out.sizes)?;
+    let base = c.broadcast(base, dtype, &sizes)?;
     if c.is_one(3) {
         return Ok(c.b.add(product, base)?);
     }
     let beta = c.scalar(3, dtype)?;
-    let beta = c.b.broadcast_scalar(beta, &out.sizes)?;
+    let beta = c.b.broadcast_scalar(beta, &sizes)?;
     // A beta of 0 means that self is not read: its NaN and infinities do not count.
     formula(c.b, [product, base, beta], |[product, base, beta]| {
         let scaled = beta.eq(beta.splat_int(0)).select(beta.splat_int(0), beta * base);
