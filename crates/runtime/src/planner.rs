@@ -231,7 +231,11 @@ impl Planner<'_> {
         // though reading it gives one.
         let is_unchanged = |slots: &[Slot<'_>], slot: usize, value: Value| {
             matches!(slots[slot], Slot::Device { placement: Some(_), .. })
-                && call_graph.slots.iter().zip(&inputs).any(|(&read, &old)| read == slot && old == Some(value))
+                && call_graph
+                    .slots
+                    .iter()
+                    .zip(&inputs)
+                    .any(|(&read, &old)| read == slot && old == Some(value))
         };
         for ((slot, _), value) in metas.mutated.iter().zip(mutated) {
             if let Some(value) = value.filter(|value| !is_unchanged(&self.slots, *slot, *value)) {
