@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ import torch
 from . import pairs, values
 from .child import ROOT
 from .records import Settings
-from .report import STATUSES, Counts
+from .report import STATUSES, Counts, closing
 from .rules import (
     host,
     like_cuda,
@@ -151,6 +152,7 @@ def write(records: Sequence[dict[str, Any]], entries: Mapping[str, Any], setting
     )
     parts = [text, "## Pairs\n", *_tables(records, entries), "## Rules\n", *_rules(records)]
     parts += ["## What is not green\n", *_not_green(records)]
+    parts += _tpu()
     PAGE.write_text("\n".join(parts).rstrip() + "\n")
     print(f"{PAGE.relative_to(ROOT)} is written")
 
@@ -209,6 +211,27 @@ def _not_green(records: Sequence[dict[str, Any]]) -> Iterable[str]:
             asked = "; ".join(f"`{name}` {', '.join(dtypes)}" for name, dtypes in operators.items())
             yield f"- {reason} ({count}): {asked}"
         yield ""
+
+
+def _tpu() -> Iterable[str]:
+    """What `python -m conformance.tpu` has found, where it has run."""
+    path = closing.REPORTS / "conformance-tpu.json"
+    if not path.exists():
+        return
+    found = json.loads(path.read_text())
+    yield "## For a TPU\n"
+    yield (
+        "`make conformance-tpu` takes one sample of every green pair, and the examples, and compiles the programs that "
+        f"run on the device for `{found['topology']}` with {found['compiler']}, without a TPU. {found['accepted']:,} "
+        f"of {found['pairs']:,} pairs and {found['examples']} examples are accepted, with all their "
+        f"{found['programs']:,} different programs; {found['custom_calls']} programs have a custom call that is no "
+        "listed host kernel.\n"
+    )
+    by_reason = defaultdict(list)
+    for name, reasons in found["refused_because"].items():
+        by_reason[_reason(reasons[0])].append(name)
+    for reason, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        yield f"- {reason} ({len(names)}): {_names(names)}"
 
 
 def _reason(message: str) -> str:

@@ -97,7 +97,7 @@ def test_refusals_and_custom_calls_are_reported(tpu, tmp_path, capsys) -> None:
     compiler = Child("conformance.tpu.compiler", str(tmp_path / "programs"), "v6e:2x2", timeout=300)
     digests = [store.digest(text) for text in texts.values() if text]
     check.ask(compiler, "compiling", {key: {"digest": key} for key in digests}, compiled)
-    assert check.report("conformance-tpu-test", questions, recorded, compiled, programs) == 1
+    assert check.report("conformance-tpu-test", questions, recorded, compiled, programs, {}) == 1
     printed = capsys.readouterr().out
     assert "pairs=4 accepted=2 refused=2 custom_calls=1 programs=3" in printed
     assert "refused: refused float32: aten::op: RuntimeError" in printed

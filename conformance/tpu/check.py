@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ def main(words: list[str] | None = None) -> int:
     digests = sorted({key for name in questions for _, key in recorded[name]["programs"]})
     compiler = Child("conformance.tpu.compiler", str(folder), chosen.topology, timeout=chosen.timeout)
     ask(compiler, "compiling", {key: {"digest": key} for key in digests}, compiled)
-    return report(chosen.report, questions, recorded, compiled, programs)
+    kind = {"topology": chosen.topology, "compiler": f"libtpu {version('libtpu')}"}
+    return report(chosen.report, questions, recorded, compiled, programs, kind)
 
 
 def _green(chosen: argparse.Namespace) -> list[pairs.Pair]:
@@ -98,8 +100,14 @@ def ask(child: Child, what: str, questions: dict[str, dict[str, Any]], answers: 
 
 
 def report(
-    name: str, questions: dict[str, dict[str, Any]], recorded: Answers, compiled: Answers, programs: Programs
+    name: str,
+    questions: dict[str, dict[str, Any]],
+    recorded: Answers,
+    compiled: Answers,
+    programs: Programs,
+    kind: dict[str, str],
 ) -> int:
+    """Say what was accepted; 0 when it is enough. kind: topology and compiler, for the file."""
     refused: dict[str, list[str]] = {}
     found: set[str] = set()
     for question in questions:
@@ -126,7 +134,7 @@ def report(
     }
     for question, reasons in refused.items():
         print(f"refused: {question}: {reasons[0][:300]}")
-    closing.close(name, line, {"refused_because": refused, "foreign_custom_calls": foreign})
+    closing.close(name, line, {**kind, "refused_because": refused, "foreign_custom_calls": foreign})
     examples_refused = any(question in refused for question in examples_asked)
     good = accepted >= SHARE * len(pairs_asked) and not (foreign or examples_refused)
     return 0 if good else 1
