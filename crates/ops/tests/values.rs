@@ -295,7 +295,7 @@ macro_rules! families {
 
 families! {
     matmul grouped_matmul softmax normalization batch_norm convolution max_pooling avg_pooling losses resampling recurrent
-    attention histogram grad_scaling
+    attention histogram grad_scaling optimizers
     unary special binary division ternary activations reductions scans creation
     views movement indexing scatter sorting random
 }

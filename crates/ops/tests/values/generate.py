@@ -435,7 +435,10 @@ def grad_scaling():
                 results = op(grads, found, scale)
                 f.call(op, grads, found, scale, results=[*results[0], results[1]])
         # A half type's largest number is finite, and so is what the scale makes of it.
-        grads = [torch.tensor([65504.0, -6e-8], dtype=torch.float16), torch.tensor([INF], dtype=torch.float16)]
+        grads = [
+            torch.tensor([65504.0, -6e-8], dtype=torch.float16),
+            torch.tensor([INF], dtype=torch.float16),
+        ]
         results = op(grads, torch.zeros(1), scale)
         f.call(op, grads, torch.zeros(1), scale, results=[*results[0], results[1]])
 
@@ -454,6 +457,39 @@ def grad_scaling():
             f.call(op, *tensors, growth, backoff, interval)
 
 
+def optimizers():
+    """Lists of tensors are flattened in the results."""
+    with File("optimizers") as f:
+
+        def call(op, *args, **kwargs):
+            results = op.default(*args, **kwargs)
+            f.call(op.default, *args, results=[tensor for list_ in results for tensor in list_], **kwargs)
+
+        def lists(n):
+            return [[data(2, 2), data(3)] for _ in range(n)]
+
+        steps = [torch.tensor(1.0), torch.tensor(7.0)]
+        scaling = {"grad_scale": torch.tensor(4.0), "found_inf": torch.tensor(0.0)}
+        numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.25, "eps": 1e-8}
+        for op in (aten._fused_adam, aten._fused_adamw):
+            for amsgrad, maximize, extra in ((False, False, {}), (True, True, scaling)):
+                params, grads, averages, squares, largest = lists(5)
+                squares, largest = ([t.abs() for t in list_] for list_ in (squares, largest))
+                flags = {"amsgrad": amsgrad, "maximize": maximize}
+                most = largest if amsgrad else []
+                call(op, params, grads, averages, squares, most, steps, **numbers, **flags, **extra)
+        skipped = {**scaling, "found_inf": torch.tensor(1.0)}
+        for nesterov, first, extra in ((False, True, {}), (True, False, scaling), (True, False, skipped)):
+            numbers = {
+                "weight_decay": 0.25,
+                "momentum": 0.5,
+                "lr": 0.1,
+                "dampening": 0.0 if nesterov else 0.25,
+            }
+            flags = {"nesterov": nesterov, "maximize": first, "is_first_step": first}
+            call(aten._fused_sgd, *lists(3), **numbers, **flags, **extra)
+
+
 if __name__ == "__main__":
     grad_scaling()
     matmul()
@@ -469,5 +505,6 @@ if __name__ == "__main__":
     resampling()
     attention()
     recurrent()
+    optimizers()
     elementwise.write(File)
     indexing.write(File)
