@@ -192,9 +192,14 @@ fn where_values_decide(call: &Call, metas: MetaResult) -> MetaResult {
     MetaResult { functional, error: None, ..metas }
 }
 
-/// The metadata of in-place operators that have no Meta kernel: their tensors keep their form.
+/// The metadata of in-place operators that have no Meta kernel: their tensors keep their form. A kernel that refuses the
+/// call says something else.
 fn left_as_they_are(call: &Call, metas: MetaResult) -> MetaResult {
-    if metas.error.is_none() || call.op.lowering.is_none() || !call.op.is_in_place() {
+    let lacks_kernel = |error: &String| {
+        ["no fake impl or Meta kernel", "from the 'Meta' backend"].iter().any(|text| error.contains(text))
+    };
+    let applies = call.op.lowering.is_some() && call.op.is_in_place();
+    if !applies || !metas.error.as_ref().is_some_and(lacks_kernel) {
         return metas;
     }
     let mut mutated = Vec::new();
