@@ -204,7 +204,7 @@ class Judge:
             return None
         if self.name in tolerances.AGAINST_FLOAT64 and (exact := exactly()) is not None:
             notes["float32 against float64"] += 1
-            return values.exceeds(ours, theirs, exact)
+            return values.exceeds(ours, theirs, exact, lambda: self._error_of_cpu)
         return message
 
     def _exact(self, sample: Any) -> Run:

@@ -289,4 +289,4 @@ def test_an_infinity_or_nan_out_of_place_never_passes() -> None:
     for bad in (torch.inf, torch.nan):
         wrong = torch.tensor([1.0, bad]).bfloat16()
         assert values.half_exceeds(wrong, right, exact, lambda: 100.0) is not None
-        assert values.exceeds(wrong.float(), right.float(), exact) is not None
+        assert values.exceeds(wrong.float(), right.float(), exact, lambda: 100.0) is not None
