@@ -55,18 +55,19 @@ fn unscale(c: &mut Call<'_>) -> Result<Outputs> {
 fn update_scale(c: &mut Call<'_>) -> Result<Outputs> {
     let (scale, tracker, found) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
     let (growth, backoff, interval) = (c.float(3)?, c.float(4)?, c.int(5)?);
-    // The factors are doubles, and so is PyTorch's product.
-    let old = single(c, &scale, DType::Float64, "current_scale")?;
+    let old = single(c, &scale, DType::Float32, "current_scale")?;
     let count = single(c, &tracker, DType::Int32, "growth_tracker")?;
     let found = single(c, &found, DType::Bool, "found_inf")?;
     let [new, count] = formulas(c.b, [old, count, found], |[old, count, found]| {
+        // The factors are doubles: the product with the scale is rounded once.
+        let times = |factor: f64| (old.to(DType::Float64) * factor).to(DType::Float32);
         let next = count + count.splat_int(1);
         let full = next.eq(next.splat_int(interval));
-        let grown = (old * growth).round_to(DType::Float32);
-        let finite = grown.apply(stablehlo::Builder::is_finite);
-        let kept = finite.select(grown, old);
+        // The scale does not grow to infinity.
+        let grown = times(growth);
+        let kept = grown.apply(stablehlo::Builder::is_finite).select(grown, old);
         let zero = next.splat_int(0);
-        [found.select(old * backoff, full.select(kept, old)), found.select(zero, full.select(zero, next))]
+        [found.select(times(backoff), full.select(kept, old)), found.select(zero, full.select(zero, next))]
     })?;
     let mut results = Vec::new();
     for (value, like) in [(new, &scale), (count, &tracker)] {
