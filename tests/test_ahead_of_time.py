@@ -80,6 +80,30 @@ def test_the_rule_sees_what_moves(libtpu) -> None:
     assert len(movements(instructions(transposed, V5E))) == 1
 
 
+@pytest.mark.parametrize("fused", [False, True], ids=["foreach", "fused"])
+def test_a_step_with_scaled_gradients_compiles(tpu, libtpu, fused: bool) -> None:
+    from tpu_programs import instructions, run_recorded
+
+    weight = torch.nn.Parameter(torch.ones(16, 128, device="tpu"))
+    optimizer = torch.optim.AdamW([weight], fused=fused, foreach=not fused)
+    scaler = torch.amp.GradScaler("tpu", init_scale=4.0)
+
+    def step() -> None:
+        with torch.autocast("tpu", torch.bfloat16):
+            loss = (weight @ weight.T).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_([weight], 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+
+    _, programs = run_recorded(step)
+    operators = {program.operator for program in programs}
+    assert {"aten::_amp_foreach_non_finite_check_and_unscale_", "aten::_amp_update_scale_"} <= operators
+    for program in programs:
+        assert instructions(program.text, V6E), program.operator
+
+
 @pytest.fixture(scope="module")
 def smollm2() -> tuple:
     import smollm2
