@@ -1,7 +1,8 @@
 //! `_grouped_mm`: products of matrices whose rows, or summed rows, fall into groups that are known at run time only.
 //!
 //! A loop visits each tile of rows that a group touches, so that the work is that of the rows plus one tile per group,
-//! whatever the number of groups. `chlo.ragged_dot` says the same in one operation, but XLA does not compile it for CPU.
+//! whatever the number of groups. `chlo.ragged_dot` says the same in one operation, but XLA does not compile it for CPU,
+//! and for v6e multiplies every row with every matrix (8.6 Gflop instead of 1.1 for 1,024 rows in 8 groups).
 
 use stablehlo::{Builder, DotDimensionNumbers, Value};
 
