@@ -68,6 +68,7 @@ def run_sample(entry: Any, question: dict[str, str]) -> None:
 def run_example(name: str, *words: str) -> None:
     """A whole example, in this process; what it writes goes into a folder that is thrown away."""
     sys.argv = [name, *words]
+    sys.path.insert(0, str(ROOT / "examples"))  # Where a script finds its neighbours.
     with (
         tempfile.TemporaryDirectory() as folder,
         contextlib.chdir(folder),
