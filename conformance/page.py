@@ -222,14 +222,16 @@ def _tpu() -> Iterable[str]:
     yield "## For a TPU\n"
     yield (
         "`make conformance-tpu` takes one sample of every green pair, and the examples, and compiles the programs that "
-        f"run on the device for `{found['topology']}` with {found['compiler']}, without a TPU. {found['accepted']:,} "
-        f"of {found['pairs']:,} pairs and {found['examples']} examples are accepted, with all their "
-        f"{found['programs']:,} different programs; {found['custom_calls']} programs have a custom call that is no "
+        f"run on the device for `{found['topology']}` with {found['compiler']}, without a TPU. Of {found['pairs']:,} "
+        f"pairs {found['accepted']:,} are accepted with all their programs, and so are {found['examples']} examples. "
+        f"There are {found['programs']:,} different programs; {found['custom_calls']} have a custom call that is no "
         "listed host kernel.\n"
     )
     by_reason = defaultdict(list)
     for name, reasons in found["refused_because"].items():
-        by_reason[_reason(reasons[0])].append(name)
+        # Without the operator, and without the instruction that the compiler quotes.
+        reason = re.sub(r"^aten::\S+: |\$region\d+", "", reasons[0].partition(": %")[0])
+        by_reason[_reason(reason)].append(name)
     for reason, names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         yield f"- {reason} ({len(names)}): {_names(names)}"
 
