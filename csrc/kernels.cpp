@@ -157,9 +157,14 @@ Tensor repeat_interleave(const Tensor& repeats, std::optional<c10::SymInt> outpu
   TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
               "repeats has to be Long or Int tensor");
   if (repeats.numel() == 0) return at::empty_like(repeats);
-  TORCH_CHECK(output_size || repeats.min().item<int64_t>() >= 0, "repeats can not be negative");
-  const auto ends = repeats.cumsum(0);
-  const auto size = output_size ? output_size->expect_int() : ends.select(0, -1).item<int64_t>();
+  const auto ends = repeats.cumsum(0), total = ends.select(0, -1), least = repeats.min();
+  if (output_size) {
+    at::_assert_async(total.eq(output_size->expect_int()), "allocated size does not match required size");
+    at::_assert_async(least.ge(0), "repeats can not be negative");
+  } else {
+    TORCH_CHECK(least.item<int64_t>() >= 0, "repeats can not be negative");
+  }
+  const auto size = output_size ? output_size->expect_int() : total.item<int64_t>();
   return at::searchsorted(ends, at::arange(size, ends.options()), /*out_int32=*/false, /*right=*/true).to(repeats);
 }
 

@@ -95,6 +95,18 @@ def test_repeat_interleave_by_a_tensor(dtype):
     compare(lambda x, n: torch.repeat_interleave(x, n, dim=0, output_size=6), GRID, repeats)
     with pytest.raises(RuntimeError, match="negative"):
         torch.repeat_interleave(GRID.to("tpu"), (repeats - 1).to("tpu"), dim=0)
+    for wrong in (5, 7):
+        with pytest.raises(RuntimeError, match="allocated size does not match required size"):
+            torch.repeat_interleave(GRID.to("tpu"), repeats.to("tpu"), dim=0, output_size=wrong).cpu()
+
+
+def test_assertions_on_the_device():
+    torch._assert_async(torch.tensor(2.0, device="tpu"), "not raised")
+    wrong = torch.tensor(0, device="tpu")
+    with pytest.raises(RuntimeError, match="is zero"):
+        torch.tpu.synchronize(torch._assert_async(wrong, "is zero"))
+    with pytest.raises(RuntimeError, match="more than one value is ambiguous"):
+        torch._assert_async(torch.ones(2, device="tpu"))
 
 
 INFINITE = torch.tensor([0.0, torch.nan, torch.inf, -torch.inf, -0.0, 2.0])

@@ -94,6 +94,17 @@ def test_wrong_parameters_raise(tpu):
         empty(3).uniform_(2, 1)
     with pytest.raises(RuntimeError, match="'from' to be less than 'to'"):
         torch.randint(3, 3, (2,), device="tpu")
+    for dtype, low, high in [
+        (torch.uint8, 0, 257),
+        (torch.uint8, -1, 2),
+        (torch.int8, -129, 0),
+        (torch.bool, 0, 3),
+        (torch.float16, 0, 70000),
+    ]:
+        with pytest.raises(RuntimeError, match="is out of bounds for"):
+            torch.randint(low, high, (2,), device="tpu", dtype=dtype)
+    whole = torch.randint(-128, 128, (4000,), device="tpu", dtype=torch.int8)
+    assert (whole.min().item(), whole.max().item()) == (-128, 127)
     with pytest.raises(RuntimeError, match="p_in"):
         torch.bernoulli(torch.full((3,), 2.0, device="tpu")).cpu()
     with pytest.raises(RuntimeError, match="element < 0"):

@@ -1,6 +1,7 @@
 //! What each ATen operator means: one table, one lowering per operator, from a graph of operators to StableHLO.
 
 mod activations;
+mod assertions;
 mod attention;
 mod avg_pooling;
 mod batch_norm;

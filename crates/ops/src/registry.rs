@@ -104,6 +104,7 @@ impl OpDef {
 const FAMILIES: &[&[OpDef]] = &[
     crate::activations::OPS,
     crate::selection::OPS,
+    crate::assertions::OPS,
     crate::attention::OPS,
     crate::avg_pooling::OPS,
     crate::batch_norm::OPS,

@@ -249,6 +249,7 @@ fn geometric(c: &mut Call<'_>) -> Result<Outputs> {
 fn random_between(c: &mut Call<'_>, from: usize, to: usize) -> Result<Outputs> {
     let out = c.out(0)?.clone();
     let low = if from == NONE { 0 } else { c.int(from)? };
+    check_bound("from", i128::from(low), out.dtype)?;
     let range = match c.opt_int(to)? {
         Some(high) => {
             if low >= high {
@@ -256,6 +257,7 @@ fn random_between(c: &mut Call<'_>, from: usize, to: usize) -> Result<Outputs> {
                     "random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
                 )));
             }
+            check_bound("to - 1", i128::from(high) - 1, out.dtype)?;
             i128::from(high) - i128::from(low)
         }
         None => largest_random(out.dtype) - i128::from(low) + 1,
@@ -264,6 +266,19 @@ fn random_between(c: &mut Call<'_>, from: usize, to: usize) -> Result<Outputs> {
     let low = c.full(Number::Int(low), DType::Int64, &out.sizes)?;
     let value = c.b.add(value, low)?;
     Ok(c.convert(value, out.dtype)?.into())
+}
+
+/// Refuses a bound that the type cannot hold.
+fn check_bound(name: &str, bound: i128, dtype: DType) -> Result<()> {
+    let holds = match dtype.category() {
+        Category::Int if !dtype.is_unsigned() => {
+            (-largest_random(dtype) - 1..=largest_random(dtype)).contains(&bound)
+        }
+        Category::Int | Category::Bool => (0..=largest_random(dtype)).contains(&bound),
+        // The other floating types hold every int64.
+        Category::Float | Category::Complex => dtype != DType::Float16 || bound.abs() <= 65504,
+    };
+    if holds { Ok(()) } else { Err(LoweringError::invalid(format!("{name} is out of bounds for {dtype}"))) }
 }
 
 /// The largest value of `random_` without bounds: 2^digits for floats, the type's own for integers.
