@@ -18,6 +18,9 @@ struct Operator : abi::Operator {
   std::optional<c10::OperatorHandle> functional_form;
 };
 
+// Forgets the operators that PyTorch removes from now on.
+void watch_removals();
+
 // Made on first use, never freed. Thread safe.
 const Operator& operator_for(const c10::OperatorHandle& handle);
 

@@ -246,6 +246,8 @@ pub struct CoreApi {
 
     /// Makes an operator known, so that functional forms are found among all.
     pub declare: unsafe extern "C" fn(schema: *const c_char),
+    /// The operators of a namespace are declared and resolved anew: PyTorch removed some.
+    pub forget: unsafe extern "C" fn(namespace_: *const c_char),
     /// "aten::add.Tensor", ...: the declared operators that want a kernel of their own; ends with null.
     pub with_own_kernel: unsafe extern "C" fn() -> *const *const c_char,
     /// Miss: not declared. pointwise: PyTorch's tag.

@@ -77,6 +77,11 @@ unsafe extern "C" fn declare(schema: *const c_char) {
     operator::declare(&unsafe { CStr::from_ptr(schema) }.to_string_lossy());
 }
 
+unsafe extern "C" fn forget(namespace: *const c_char) {
+    // SAFETY: the shim passes a NUL-terminated string.
+    operator::forget(&unsafe { CStr::from_ptr(namespace) }.to_string_lossy());
+}
+
 /// The list is made once, by the one registration of the shim, and never freed.
 unsafe extern "C" fn with_own_kernel() -> *const *const c_char {
     let names = operator::with_own_kernel().into_iter().filter_map(|name| CString::new(name).ok());
@@ -451,6 +456,7 @@ const CORE_API: abi::CoreApi = abi::CoreApi {
     supported_dtypes: 0,
     last_error,
     declare,
+    forget,
     with_own_kernel,
     resolve,
     plan,

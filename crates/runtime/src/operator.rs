@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
 use crate::call::Call;
-use crate::schema::{Schema, Schemas};
+use crate::schema::{Schema, Schemas, is_in};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpId(pub u32);
@@ -106,6 +106,13 @@ pub fn declare(schema: &str) {
     if let Some(schema) = Schema::parse(schema) {
         SCHEMAS.write().declare(schema);
     }
+}
+
+/// Operators of this namespace were removed from PyTorch, and may come back as others. What is still running keeps its
+/// operators; those resolved from now on have new numbers, so that no plan of the old ones is found.
+pub fn forget(namespace: &str) {
+    SCHEMAS.write().forget(namespace);
+    TABLE.write().by_name.retain(|name, _| !is_in(namespace, name));
 }
 
 /// The declared operators that should have a kernel of their own: those with a native lowering, and those whose

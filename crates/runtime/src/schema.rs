@@ -161,6 +161,11 @@ impl Schemas {
         }
     }
 
+    pub fn forget(&mut self, namespace: &str) {
+        self.by_name.retain(|name, _| !is_in(namespace, name));
+        self.by_base.retain(|name, _| !is_in(namespace, name));
+    }
+
     pub fn get(&self, name: &str) -> Option<&Schema> {
         self.by_name.get(name)
     }
@@ -181,6 +186,11 @@ impl Schemas {
         };
         best(&base).or_else(|| best(&format!("{base}_functional")))
     }
+}
+
+/// Whether `name` is `namespace::...`.
+pub fn is_in(namespace: &str, name: &str) -> bool {
+    name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with("::"))
 }
 
 /// The name without its overload.
@@ -263,5 +273,8 @@ mod tests {
         assert_eq!(form("aten::__iand__.Tensor"), Some("aten::__and__.Tensor"));
         assert_eq!(form("aten::pow_"), Some("aten::pow.b"));
         assert_eq!(form("aten::resize_"), None);
+        schemas.declare(parse("atenx::add(Tensor self) -> Tensor"));
+        schemas.forget("aten");
+        assert_eq!(schemas.iter().map(|schema| schema.name.as_str()).collect::<Vec<_>>(), ["atenx::add"]);
     }
 }
