@@ -11,7 +11,7 @@ _CHECK = "PyTorch itself looks at a value: "
 READS: dict[str, str] = {
     **dict.fromkeys(("allclose", "equal", "item"), _NUMBER),
     **dict.fromkeys(("argwhere", "masked_select", "nonzero", "repeat_interleave"), _SIZE),
-    "index_put": _MASK,
+    **dict.fromkeys(("__getitem__", "index_put"), _MASK),
     "narrow": "a start that is a tensor becomes a Python number",
     "corrcoef": f"{_CHECK}whether to warn of too few degrees of freedom",
     "cov": f"{_CHECK}whether to warn of too few degrees of freedom",
