@@ -84,6 +84,12 @@ def _shard(text: str) -> tuple[int, int]:
 
 def main(words: list[str] | None = None) -> int:
     chosen = arguments(words)
+    if unknown := sorted(set(chosen.dtypes.split(",")) - set(pairs.DTYPES)):
+        print(f"--dtypes: {', '.join(unknown)}: expected {', '.join(pairs.DTYPES)}.", file=sys.stderr)
+        return 2
+    if chosen.max_samples < 0 or chosen.jobs < 1:
+        print("--max-samples must be at least 0 and --jobs at least 1.", file=sys.stderr)
+        return 2
     entries = pairs.load(chosen.entries)
     selected = pairs.select(entries, chosen.dtypes.split(","), chosen.ops.split(","), chosen.shard)
     if not selected:

@@ -185,6 +185,9 @@ def test_an_operator_nobody_knows_is_refused() -> None:
     done = run("--ops", "no_such_operator", check=False)
     assert done.returncode == 2
     assert "No operator fits --ops no_such_operator" in done.stderr
+    done = run("--dtypes", "float31", check=False)
+    assert done.returncode == 2
+    assert "float31: expected float32, bfloat16, int64, bool" in done.stderr
 
 
 @pytest.mark.parametrize(
