@@ -4,20 +4,6 @@
 #include "core.h"
 
 namespace tpu {
-namespace {
-
-at::Tensor binary_cross_entropy_banned(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                                       int64_t) {
-  TORCH_CHECK(false,
-              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-              "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
-              "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
-              "or torch.nn.BCEWithLogitsLoss. binary_cross_entropy_with_logits and BCEWithLogits are\n"
-              "safe to autocast.");
-}
-
-}  // namespace
-
 void register_autocast() {
   using at::IntArrayRef, at::Scalar, at::ScalarType, at::Tensor;  // the macros name them unqualified
   keep_library("_", c10::DispatchKey::AutocastPrivateUse1).fallback(torch::CppFunction::makeFallthrough());
@@ -32,7 +18,6 @@ void register_autocast() {
   AT_FORALL_FP32_SET_OPT_DTYPE(TPU_FP32_SET_OPT_DTYPE)
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
   AT_FORALL_PROMOTE(TPU_PROMOTE)
-  m.impl("binary_cross_entropy", TORCH_FN(binary_cross_entropy_banned));
 }
 
 }  // namespace tpu

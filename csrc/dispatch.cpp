@@ -223,7 +223,6 @@ void register_kernel(const c10::OperatorHandle& handle) {
 
 void register_dispatch() {
   keep_library("_", DispatchKey::PrivateUse1).fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>());
-  watch_removals();
   declare_operators("aten");
   for (const char* const* name = core->with_own_kernel(); *name; ++name) {
     const auto handle = find_operator(*name);

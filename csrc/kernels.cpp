@@ -151,40 +151,6 @@ at::Scalar local_scalar_dense(const Tensor& self) {
   return at::_local_scalar_dense(host);
 }
 
-// The positions of the repeated elements. Its size depends on values unless the caller says it.
-Tensor repeat_interleave(const Tensor& repeats, std::optional<c10::SymInt> output_size) {
-  TORCH_CHECK(repeats.dim() == 1, "repeat_interleave only accept 1D vector as repeat");
-  TORCH_CHECK(repeats.scalar_type() == at::kLong || repeats.scalar_type() == at::kInt,
-              "repeats has to be Long or Int tensor");
-  if (repeats.numel() == 0) return at::empty_like(repeats);
-  const auto ends = repeats.cumsum(0), total = ends.select(0, -1), least = repeats.min();
-  if (output_size) {
-    at::_assert_async(total.eq(output_size->expect_int()), "allocated size does not match required size");
-    at::_assert_async(least.ge(0), "repeats can not be negative");
-  } else {
-    TORCH_CHECK(least.item<int64_t>() >= 0, "repeats can not be negative");
-  }
-  const auto size = output_size ? output_size->expect_int() : total.item<int64_t>();
-  return at::searchsorted(ends, at::arange(size, ends.options()), /*out_int32=*/false, /*right=*/true).to(repeats);
-}
-
-// Sizes that depend on values: the result comes first, then `out` takes its size.
-Tensor& nonzero_out(const Tensor& self, Tensor& out) {
-  TORCH_CHECK(out.scalar_type() == at::kLong,
-              "nonzero: Expected out tensor to have scalar type Long but got scalar type", out.scalar_type());
-  const auto result = at::nonzero(self);
-  if (at::native::resize_output(out, result.sizes())) out.as_strided_(result.sizes(), result.strides());
-  return out.copy_(result);
-}
-
-Tensor& masked_select_out(const Tensor& self, const Tensor& mask, Tensor& out) {
-  TORCH_CHECK(self.scalar_type() == out.scalar_type(),
-              "masked_select(): self and result must have the same scalar type");
-  const auto result = at::masked_select(self, mask);
-  at::native::resize_output(out, result.sizes());
-  return out.copy_(result);
-}
-
 }  // namespace
 
 void register_kernels() {
@@ -209,9 +175,6 @@ void register_kernels() {
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   m.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
-  m.impl("repeat_interleave.Tensor", TORCH_FN(repeat_interleave));
-  m.impl("nonzero.out", TORCH_FN(nonzero_out));
-  m.impl("masked_select.out", TORCH_FN(masked_select_out));
   // As on the CPU: flash attention (which the core implements) where it applies, else math.
   m.impl("_fused_sdp_choice", TORCH_FN(at::native::_fused_sdp_choice_cpp));
   at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&at::native::_fused_sdp_choice_cpp);

@@ -35,58 +35,41 @@ Operator::Operator(const c10::OperatorHandle& operator_handle) : abi::Operator{}
 
 namespace {
 
-struct Known {
-  std::mutex mutex;
-  std::unordered_map<c10::OperatorName, std::unique_ptr<Operator>> operators;
-  std::atomic<uint64_t> removals{0};
-};
+std::mutex mutex;
+auto& operators = *new std::unordered_map<c10::OperatorName, const Operator*>;
+std::atomic<uint64_t> removals = 0;
 
-Known& known() {
-  static auto& made = *new Known;
-  return made;
-}
-
-// Libraries that are destroyed, as when a notebook's cell defines its operator again, free operators whose names and
+// A library that is destroyed, as when a notebook's cell defines its operator again, frees operators whose names and
 // addresses may then be those of others.
 struct RemovalListener final : c10::OpRegistrationListener {
   void onOperatorRegistered(const c10::OperatorHandle&) override {}
   void onOperatorDeregistered(const c10::OperatorHandle& handle) override {
-    const auto ns = handle.operator_name().getNamespace();
-    if (!ns) return;
-    const std::lock_guard<std::mutex> lock(known().mutex);
-    auto& operators = known().operators;
-    for (auto it = operators.begin(); it != operators.end();) {
-      if (it->first.getNamespace() != ns) {
-        ++it;
-        continue;
-      }
-      (void)it->second.release();  // another thread may be inside
-      it = operators.erase(it);
-    }
-    core->forget(std::string(*ns).c_str());
-    known().removals.fetch_add(1, std::memory_order_release);
+    const std::string ns(handle.operator_name().getNamespace().value_or(""));
+    const std::lock_guard<std::mutex> lock(mutex);
+    // Not freed: another thread may be inside.
+    std::erase_if(operators, [&](const auto& known) { return known.first.getNamespace() == ns; });
+    core->forget(ns.c_str());
+    ++removals;
   }
 };
 
 }  // namespace
 
-void watch_removals() {
-  static auto& kept = *new c10::RegistrationHandleRAII(
-      c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<RemovalListener>()));
-  (void)kept;
-}
-
 const Operator& operator_for(const c10::OperatorHandle& handle) {
+  [[maybe_unused]] static auto& listening = *new c10::RegistrationHandleRAII(
+      c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<RemovalListener>()));
   static thread_local std::unordered_map<const void*, const Operator*> recent;
   static thread_local uint64_t removals_seen = 0;
-  const auto removals = known().removals.load(std::memory_order_acquire);
-  if (C10_UNLIKELY(removals != removals_seen)) recent.clear(), removals_seen = removals;
+  if (C10_UNLIKELY(removals != removals_seen)) {
+    recent.clear();
+    removals_seen = removals;
+  }
   auto& op = recent[&handle.operator_name()];
   if (C10_LIKELY(op != nullptr)) return *op;
-  const std::lock_guard<std::mutex> lock(known().mutex);
-  auto& made = known().operators[handle.operator_name()];
-  if (!made) made = std::make_unique<Operator>(handle);
-  return *(op = made.get());
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto& made = operators[handle.operator_name()];
+  if (!made) made = new Operator(handle);
+  return *(op = made);
 }
 
 }  // namespace tpu

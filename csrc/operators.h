@@ -18,10 +18,7 @@ struct Operator : abi::Operator {
   std::optional<c10::OperatorHandle> functional_form;
 };
 
-// Forgets the operators that PyTorch removes from now on.
-void watch_removals();
-
-// Made on first use, never freed. Thread safe.
+// Made on first use, never freed; forgotten when PyTorch removes the operator. Thread safe.
 const Operator& operator_for(const c10::OperatorHandle& handle);
 
 // Makes every operator of a namespace known to the core.

@@ -23,13 +23,14 @@ class RegistrationError(RuntimeError):
 @dataclass
 class State:
     """How far registration got. registered: torch.tpu exists. dormant: the accelerator to which we left the
-    place.
+    place. library: the kernels in Python, to keep.
     """
 
     registered: bool = False
     dormant: str | None = None
     error: str | None = None
     plugin: _plugins.Choice | None = None
+    library: object = None
 
 
 state = State()
@@ -124,6 +125,10 @@ def register() -> None:
 
     # Before the shim loads: its kernels and hooks register under this name.
     torch.utils.rename_privateuse1_backend("tpu")
+    from . import _kernels
+
+    # Before the shim, too: it leaves alone what has a kernel.
+    library = _kernels.register()
     try:
         _core.initialize(
             str(shim),
@@ -139,6 +144,7 @@ def register() -> None:
             f"the shim {shim.name} does not load into torch {torch.__version__} ({error}). "
             "Fix: reinstall torch-pjrt for this torch version"
         ) from error
+    state.library = library
     _publish_module(torch)
     os.register_at_fork(after_in_child=_core.after_fork_in_child)
     _core.set_tracer(_trace, _meta_tensor)
