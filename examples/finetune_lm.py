@@ -71,6 +71,21 @@ def save(path: Path, state: dict) -> None:
     os.close(folder)
 
 
+def restore(path: Path, settings: dict) -> dict:
+    """The checkpoint; exits with the reason when it is none of this program's, or of other settings."""
+    try:
+        state = torch.load(path, map_location="cpu")
+        made_with = state["settings"]
+    except Exception as error:  # what unpickling makes of foreign bytes is anybody's guess
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        sys.exit(
+            f"{path} is no checkpoint of this program ({reason}). Train without --resume to make a new one"
+        )
+    if made_with != settings:
+        sys.exit(f"{path} was made with other settings: {made_with}, not {settings}")
+    return state
+
+
 def rng_states(device: str) -> list[torch.Tensor]:
     return [torch.get_rng_state(), *([torch.tpu.get_rng_state()] if device == "tpu" else [])]
 
@@ -93,9 +108,7 @@ def train(model: PreTrainedModel, rows: torch.Tensor, device: str, arguments: ar
 
     losses: list[float] = []
     if arguments.resume and checkpoint:
-        state = torch.load(checkpoint, map_location="cpu")
-        if state["settings"] != settings:
-            sys.exit(f"{checkpoint} was made with other settings: {state['settings']}, not {settings}")
+        state = restore(checkpoint, settings)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
@@ -170,7 +183,15 @@ def parse() -> argparse.Namespace:
         parser.error("--length must be between 2 and 2048")
     if arguments.resume and not arguments.checkpoint:
         parser.error("--resume needs --checkpoint FOLDER")
+    # Before the model is loaded, which takes a while.
+    for device in devices(arguments) if arguments.resume else []:
+        if not (path := arguments.checkpoint / f"{device}.pt").is_file():
+            parser.error(f"--resume: there is no checkpoint {path}. Train with --checkpoint first")
     return arguments
+
+
+def devices(arguments: argparse.Namespace) -> list[str]:
+    return ["cpu", "tpu"] if arguments.device == "both" else [arguments.device]
 
 
 def main() -> int:
@@ -182,9 +203,9 @@ def main() -> int:
         pretrained.model.layers = pretrained.model.layers[: arguments.layers]
     rows = windows(tokenizer, arguments.length, arguments.seed)
 
-    devices: dict[str, dict] = {}
-    for device in ["cpu", "tpu"] if arguments.device == "both" else [arguments.device]:
-        result = devices[device] = train(copy.deepcopy(pretrained), rows, device, arguments)
+    results: dict[str, dict] = {}
+    for device in devices(arguments):
+        result = results[device] = train(copy.deepcopy(pretrained), rows, device, arguments)
         text = f"[{device}] loss {result['loss_before']:.4f} before, {result['loss_after']:.4f} after"
         text += f" {len(result['losses'])} steps, {result['seconds']:.1f} s"
         if device == "tpu":
@@ -199,9 +220,9 @@ def main() -> int:
     if device == "tpu":
         line |= {name: result[name] for name in ("fallbacks", "host_kernels")}
         good = not (result["fallbacks"] or result["host_kernels"])
-    report = {"devices": devices}
-    if len(devices) == 2:
-        pairs = zip(devices["cpu"]["losses"], devices["tpu"]["losses"], strict=True)
+    report = {"devices": results}
+    if len(results) == 2:
+        pairs = zip(results["cpu"]["losses"], results["tpu"]["losses"], strict=True)
         difference = max(abs(tpu / cpu - 1) for cpu, tpu in pairs)
         print(f"the losses of all steps are within {difference:.1e} of the CPU's, relatively")
         report["max_relative_difference"] = difference

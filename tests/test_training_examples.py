@@ -122,3 +122,18 @@ def test_fine_tuning_follows_the_cpu_and_resumes_exactly(no_fallback, finetune, 
     assert os.listdir(folder) == ["tpu.pt"]
     with pytest.raises(SystemExit, match="made with other settings"):
         finetune(*one, "--steps", "14", "--seed", "1", "--resume")
+
+
+def test_a_checkpoint_that_is_none_is_named(no_fallback, finetune, tmp_path):
+    one = ["--device", "cpu", "--steps", "2", "--checkpoint", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        finetune(*one, "--resume")  # there is none
+    finetune(*one, "--checkpoint-every", "1")
+    made = (tmp_path / "cpu.pt").read_bytes()
+    for broken in (b"", b"random bytes", made[: len(made) // 2]):
+        (tmp_path / "cpu.pt").write_bytes(broken)
+        with pytest.raises(SystemExit, match="is no checkpoint of this program"):
+            finetune(*one, "--resume")
+    torch.save([1, 2], tmp_path / "cpu.pt")
+    with pytest.raises(SystemExit, match="is no checkpoint of this program"):
+        finetune(*one, "--resume")
