@@ -2,6 +2,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
@@ -129,6 +130,7 @@ Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
   } else if (to_host) {
     copy_device_to_host(src, dst, non_blocking);
   } else {
+    at::assert_no_partial_overlap(dst, src);  // before expanded elements hide it
     const auto source = src.expand(dst.sizes());
     const auto to = describe(dst), from = describe(source);
     check(core->copy_on_device(&to, &from));

@@ -421,3 +421,14 @@ def test_strided_host_copies(dtype: torch.dtype) -> None:
             out = torch.zeros(4, 12, dtype=dtype)
             out[1:3, ::3].copy_(base[1:3, ::3])
             assert torch.equal(out, target)
+
+
+def test_a_copy_of_a_part_of_itself_is_refused_though_it_is_expanded(no_fallback):
+    for device in ("cpu", "tpu"):
+        x = torch.arange(6.0, device=device)
+        with pytest.raises(RuntimeError, match="refer to a single memory location"):
+            x.copy_(x[0])
+        with pytest.raises(RuntimeError, match="refer to a single memory location"):
+            x.view(2, 3).copy_(x[1:4])
+        x.copy_(x.view(6))
+        assert x.tolist() == [0, 1, 2, 3, 4, 5]
