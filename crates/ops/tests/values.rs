@@ -220,7 +220,7 @@ fn run(case: &Case) -> Result<Vec<Host>, String> {
     let module = b.finish(&results).unwrap();
     // By default the CPU's maximum and minimum lose NaN.
     let options = CompileOptions::portable().with_override("xla_cpu_enable_fast_min_max", false);
-    let executable = support::client().compile(module.text(), &options).unwrap();
+    let executable = support::compile_with(module.text(), &options);
     let mut buffers = Vec::new();
     for (input, parameter) in case.inputs.iter().zip(&device) {
         if parameter.is_some() {

@@ -18,6 +18,10 @@ use crate::sys::*;
 pub type Outputs = SmallVec<[Buffer; 4]>;
 
 /// A program that is loaded on the devices of a client. Cheap to clone.
+///
+/// An execution keeps the program until its very end, a little after its results are ready. Should it be the last to hold
+/// the program, and the process exit at that moment, XLA's CPU plugin frees the code after its own static objects are
+/// gone and aborts. So keep a program that has run until the process ends, as a cache does.
 #[derive(Clone)]
 pub struct Executable {
     inner: Arc<Inner>,

@@ -154,7 +154,7 @@ fn replicas_reduce_over_devices() {
                 {replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>} : (tensor<2xf32>) -> tensor<2xf32>
             return %0 : tensor<2xf32> } }";
     let options = CompileOptions { num_replicas: DEVICES, ..Default::default() };
-    let executable = client().compile(text, &options).unwrap();
+    let executable = compile_with(text, &options);
     let devices = client().devices();
     let ids: Vec<i32> = devices.iter().map(|device| device.id()).collect();
     assert_eq!(executable.device_ids().unwrap(), ids);
@@ -214,7 +214,7 @@ fn bad_programs_and_options_are_errors() {
 #[test]
 fn compile_options_reach_the_compiler() {
     let options = CompileOptions::portable().with_override("xla_backend_optimization_level", 0);
-    let executable = client().compile(&add("4x", ""), &options).unwrap();
+    let executable = compile_with(&add("4x", ""), &options);
     let a = upload(&[1.; 4], &[4]);
     assert_eq!(download(&run(&executable, &[&a, &a]).unwrap()[0]), [2.; 4]);
 }

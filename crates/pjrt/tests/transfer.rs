@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use pjrt::{CompileOptions, ElementType, Error, Event, HostRegion, HostSource};
+use pjrt::{ElementType, Error, Event, HostRegion, HostSource};
 use support::*;
 
 /// Sends a message when it is dropped.
@@ -224,7 +224,7 @@ fn a_scalar_read_waits_for_the_computation() {
          %3 = stablehlo.reshape %2 : (tensor<1x1xf32>) -> tensor<f32>
          return %3 : tensor<f32>",
     );
-    let executable = client().compile(&text, &CompileOptions::portable()).unwrap();
+    let executable = compile(&text);
     let a = upload(&vec![1.; 512 * 512], &[512, 512]);
     let mut bytes = [0; 4];
     run(&executable, &[&a]).unwrap()[0].read_scalar(&mut bytes).unwrap();

@@ -59,7 +59,14 @@ pub fn client() -> &'static Client {
 }
 
 pub fn compile(text: &str) -> Executable {
-    client().compile(text, &CompileOptions::portable()).unwrap()
+    compile_with(text, &CompileOptions::portable())
+}
+
+/// Kept until the process ends, as [`Executable`] says.
+pub fn compile_with(text: &str, options: &CompileOptions) -> Executable {
+    let executable = client().compile(text, options).unwrap();
+    std::mem::forget(executable.clone());
+    executable
 }
 
 /// A module with one function.
