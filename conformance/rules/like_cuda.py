@@ -25,6 +25,14 @@ OPERATORS: dict[str, Difference] = {
             frozenset({"strides"}), frozenset({"output 0"}), "the result is contiguous for every input"
         ),
     ),
+    **dict.fromkeys(
+        ("fft.rfft2", "fft.rfftn"),
+        Difference(
+            frozenset({"strides"}),
+            frozenset({"output 0"}),
+            "some shapes are transformed in steps, and the result has the strides of the last",
+        ),
+    ),
     "native_layer_norm": Difference(frozenset({"dtype"}), _STATISTICS, _OF_HALF),
     "_batch_norm_with_update": Difference(frozenset({"dtype"}), _STATISTICS, _OF_HALF),
     **dict.fromkeys(
