@@ -74,7 +74,8 @@ fn dims(c: &Call<'_>, rank: usize) -> Result<Vec<usize>> {
 }
 
 fn split(dims: &[usize]) -> Result<(&[usize], usize)> {
-    let (last, rest) = dims.split_last().ok_or_else(|| LoweringError::invalid("no dimension to transform"))?;
+    let (last, rest) =
+        dims.split_last().ok_or_else(|| LoweringError::invalid("no dimension to transform"))?;
     Ok((rest, *last))
 }
 
