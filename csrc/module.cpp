@@ -15,6 +15,7 @@ void throw_status(abi::Status status) {
     case abi::Status::ValueError: C10_THROW_ERROR(ValueError, text);
     case abi::Status::TypeError: C10_THROW_ERROR(TypeError, text);
     case abi::Status::IndexError: C10_THROW_ERROR(IndexError, text);
+    case abi::Status::LinAlgError: C10_THROW_ERROR(LinAlgError, text);
     case abi::Status::NotImplemented: C10_THROW_ERROR(NotImplementedError, text);
     case abi::Status::OutOfMemory: C10_THROW_ERROR(OutOfMemoryError, text);
     default: C10_THROW_ERROR(Error, text);

@@ -200,6 +200,7 @@ pub enum Status {
     ValueError,
     TypeError,
     IndexError,
+    LinAlgError,
     NotImplemented,
     OutOfMemory,
     /// Set on this thread.

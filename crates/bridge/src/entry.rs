@@ -44,6 +44,7 @@ pub fn fail(error: &Error) -> Status {
         Kind::Value => Status::ValueError,
         Kind::Type => Status::TypeError,
         Kind::Index => Status::IndexError,
+        Kind::LinAlg => Status::LinAlgError,
         Kind::NotImplemented => Status::NotImplemented,
         Kind::OutOfMemory => Status::OutOfMemory,
         Kind::Python => Status::PythonError,

@@ -34,13 +34,16 @@ pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         Kind::Type => PyTypeError::new_err(message),
         Kind::Index => PyIndexError::new_err(message),
         Kind::NotImplemented => PyNotImplementedError::new_err(message),
-        Kind::OutOfMemory => out_of_memory(py, message),
+        Kind::OutOfMemory => of_torch(py, "OutOfMemoryError", message),
+        Kind::LinAlg => of_torch(py, "_C._LinAlgError", message),
         Kind::Python => PyErr::take(py).unwrap_or_else(|| PyKeyboardInterrupt::new_err(())),
     }
 }
 
-fn out_of_memory(py: Python<'_>, message: String) -> PyErr {
-    let class = py.import("torch").and_then(|torch| torch.getattr("OutOfMemoryError"));
+/// An exception of a class that PyTorch defines; a RuntimeError, which all of them are, without PyTorch.
+fn of_torch(py: Python<'_>, class: &str, message: String) -> PyErr {
+    let torch = py.import("torch").map(Bound::into_any);
+    let class = class.split('.').fold(torch, |found, name| found?.getattr(name));
     match class.and_then(|class| class.call1((message.clone(),))) {
         Ok(exception) => PyErr::from_value(exception),
         Err(_) => PyRuntimeError::new_err(message),
@@ -322,7 +325,7 @@ fn read_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     }
     result.set_item("compile_reasons", stats::STATS.compile_reasons.lock().clone())?;
     result.set_item("fallback_ops", stats::STATS.fallback_ops.lock().clone())?;
-    result.set_item("host_kernel_ops", PyDict::new(py))?;
+    result.set_item("host_kernel_ops", stats::STATS.host_kernel_ops.lock().clone())?;
     Ok(result)
 }
 

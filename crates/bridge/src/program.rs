@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use stablehlo::{Builder, TensorType};
 
-use crate::{detached, hlo, out_of_memory, trace};
+use crate::{detached, hlo, of_torch, trace};
 
 /// Lowers a traced graph to StableHLO; every input becomes a parameter in order.
 #[pyfunction]
@@ -65,7 +65,7 @@ pub fn compile_for_topology<'py>(
     };
     let (compiled, devices) =
         detached(py, || runtime::compile_on_thread(compile))?.map_err(|error| match error.code() {
-            Some(pjrt::Code::ResourceExhausted) => out_of_memory(py, error.to_string()),
+            Some(pjrt::Code::ResourceExhausted) => of_torch(py, "OutOfMemoryError", error.to_string()),
             _ => PyRuntimeError::new_err(error.to_string()),
         })?;
     let pjrt_error = |error: pjrt::Error| PyRuntimeError::new_err(error.to_string());

@@ -416,6 +416,18 @@ impl Call<'_> {
         meta.ok_or(LoweringError::OutputPresence { index: k })
     }
 
+    /// Whether tensor argument `index` is contiguous, as PyTorch sees it.
+    pub fn is_contiguous(&self, index: usize) -> bool {
+        let meta = match self.node.args.get(index) {
+            Some(Arg::Tensor(ValueRef::Input(input))) => self.graph.inputs.get(*input).map(|input| &input.meta),
+            Some(Arg::Tensor(ValueRef::Node(node, output))) => {
+                self.graph.nodes.get(*node).and_then(|node| node.outputs.get(*output)?.as_ref())
+            }
+            _ => None,
+        };
+        meta.is_some_and(TensorMeta::is_contiguous)
+    }
+
     /// The generator's state for this operator, which draws `increment` offsets. Several operators of one graph get
     /// consecutive offsets, in node order.
     pub fn rng(&mut self, increment: u64) -> Result<RngState> {

@@ -48,6 +48,8 @@ pub enum CheckKind {
     Index,
     /// ValueError
     Value,
+    /// torch.linalg.LinAlgError
+    LinAlg,
     /// ZeroDivisionError is a plain RuntimeError("ZeroDivisionError") in PyTorch.
     ZeroDivision,
 }

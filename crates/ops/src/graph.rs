@@ -18,6 +18,19 @@ pub struct TensorMeta {
     pub strides: Dims,
 }
 
+impl TensorMeta {
+    /// `Tensor::is_contiguous`
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        self.sizes.contains(&0)
+            || self.sizes.iter().zip(&self.strides).rev().all(|(&size, &stride)| {
+                let fits = size == 1 || stride == expected;
+                expected *= size;
+                fits
+            })
+    }
+}
+
 /// A Python or ATen number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {

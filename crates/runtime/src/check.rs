@@ -76,6 +76,7 @@ pub fn user_error(kind: CheckKind, message: String) -> Error {
     match kind {
         CheckKind::Index => Error::Index { message },
         CheckKind::Value => Error::Value(message),
+        CheckKind::LinAlg => Error::LinAlg(message),
         CheckKind::Runtime | CheckKind::ZeroDivision => Error::Runtime(message),
     }
 }

@@ -43,6 +43,8 @@ pub enum Error {
     #[error("{0}")]
     Value(String),
     #[error("{0}")]
+    LinAlg(String),
+    #[error("{0}")]
     Type(String),
     #[error("interrupted")]
     Interrupted,
@@ -59,6 +61,7 @@ pub enum Kind {
     Value,
     Type,
     Index,
+    LinAlg,
     NotImplemented,
     OutOfMemory,
     /// A Python exception is already set on this thread.
@@ -72,6 +75,7 @@ impl Error {
             Error::Index { .. } => Kind::Index,
             Error::Value(_) => Kind::Value,
             Error::Type(_) => Kind::Type,
+            Error::LinAlg(_) => Kind::LinAlg,
             Error::OutOfMemory { .. } => Kind::OutOfMemory,
             Error::Interrupted => Kind::Python,
             Error::Asynchronous { source, .. } => source.kind(),

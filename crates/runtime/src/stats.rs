@@ -21,6 +21,7 @@ pub struct Stats {
     pub traces: AtomicU64,
     pub compile_reasons: Mutex<BTreeMap<String, u64>>,
     pub fallback_ops: Mutex<BTreeMap<String, u64>>,
+    pub host_kernel_ops: Mutex<BTreeMap<String, u64>>,
 }
 
 pub static STATS: Stats = Stats {
@@ -37,6 +38,7 @@ pub static STATS: Stats = Stats {
     traces: AtomicU64::new(0),
     compile_reasons: Mutex::new(BTreeMap::new()),
     fallback_ops: Mutex::new(BTreeMap::new()),
+    host_kernel_ops: Mutex::new(BTreeMap::new()),
 };
 
 pub fn count(counter: &AtomicU64) {
@@ -79,5 +81,6 @@ impl Stats {
         }
         self.compile_reasons.lock().clear();
         self.fallback_ops.lock().clear();
+        self.host_kernel_ops.lock().clear();
     }
 }
