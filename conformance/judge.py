@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_map
 
-from . import compare, values
+from . import compare, refusals, values
+from .aspects import Aspect, Call
 from .compare import Mismatch, flatten
 from .operands import Arguments
 from .rules import host, like_cuda, nonunique, placement, policies, random_numbers, tolerances, uninitialized
@@ -38,26 +39,36 @@ class Run:
         return self.arguments.tensors()
 
 
+class Asked(NamedTuple):
+    """A sample, and what is called with its arguments."""
+
+    sample: Any
+    call: Call
+
+
 class Judge:
-    """Compares the samples of one entry in one dtype."""
+    """Compares what is asked of one entry in one dtype. samples: all there are, for the CPU's own error."""
 
-    def __init__(self, name: str, entry: Any, dtype: torch.dtype, samples: list[Any]) -> None:
-        self.name, self.entry, self.dtype = name, entry, dtype
+    def __init__(self, name: str, entry: Any, dtype: torch.dtype, aspect: Aspect, samples: list[Any]) -> None:
+        self.name, self.entry, self.dtype, self.aspect = name, entry, dtype, aspect
         self._samples = samples
+        self._unique = nonunique.OPERATORS.get(name)
 
-    def judge(self, sample: Any) -> Verdict:
-        theirs = self._run(sample, "cpu")
-        ours = self._run(sample, DEVICE)
+    def judge(self, asked: Asked) -> Verdict:
+        theirs = self._run(asked, "cpu")
+        ours = self._run(asked, DEVICE)
+        if theirs.failure and self.aspect.refusals:
+            return refusals.judge(ours.failure, theirs.failure, getattr(asked.sample, "cause", None))
         if theirs.failure:
             status = "raises too" if ours.failure else "answers"
-            return Verdict("unjudged", f"the CPU raises {_said(theirs.failure)}; the device {status}")
+            return Verdict("unjudged", f"the CPU raises {refusals.said(theirs.failure)}; the device {status}")
         if isinstance(ours.failure, NotImplementedError):
             return Verdict("notimpl", str(ours.failure))
         if ours.failure:
-            return Verdict("error", _said(ours.failure))
+            return Verdict("error", refusals.said(ours.failure))
         notes: Counter[str] = Counter()
         try:
-            mismatches = list(self._compare(sample, ours, theirs, notes))
+            mismatches = list(self._compare(asked, ours, theirs, notes))
         except NotImplementedError as failure:
             return Verdict("notimpl", f"reading the result: {failure}")
         if mismatches:
@@ -68,11 +79,11 @@ class Judge:
         return Verdict("green", notes=notes)
 
     def _run(
-        self, sample: Any, device: str, seed: int = 1, convert: Callable[[Any], Any] = lambda leaf: leaf
+        self, asked: Asked, device: str, seed: int = 1, convert: Callable[[Any], Any] = lambda leaf: leaf
     ) -> Run:
         torch.manual_seed(seed)
         try:
-            arguments = Arguments(sample, device, convert, only_input=self.name in placement.OPERATORS)
+            arguments = Arguments(asked.sample, device, convert, only_input=self.name in placement.OPERATORS)
         except Exception as failure:
             return Run(None, failure=failure)  # type: ignore[arg-type]
         run = Run(arguments)
@@ -80,7 +91,7 @@ class Judge:
         try:
             # A factory that is given no device makes its tensor where the context says.
             with nullcontext() if arguments.name_a_device() else torch.device(device):
-                run.result = arguments.call(self.entry.op)
+                run.result = asked.call(arguments)
             if device == DEVICE:
                 torch.tpu.synchronize()
         except Exception as failure:
@@ -88,7 +99,7 @@ class Judge:
         run.counted = _since(before, torch.tpu.stats())
         return run
 
-    def _compare(self, sample: Any, ours: Run, theirs: Run, notes: Counter[str]) -> Iterator[Mismatch]:
+    def _compare(self, asked: Asked, ours: Run, theirs: Run, notes: Counter[str]) -> Iterator[Mismatch]:
         wrong_structure = list(compare.structure(ours.result, theirs.result))
         if wrong_structure:
             yield from wrong_structure
@@ -102,12 +113,15 @@ class Judge:
             ("output", flatten(ours.result), flatten(theirs.result)),
             ("input", ours.inputs, theirs.inputs),
         ]
-        yield from compare.aliasing(outputs[0][1], outputs[0][2], ours.inputs, theirs.inputs)
+        if self.aspect.layout:
+            yield from compare.aliasing(outputs[0][1], outputs[0][2], ours.inputs, theirs.inputs)
         comparable = True
         for kind, our_tensors, their_tensors in outputs:
             for where, our, their in _tensors(kind, our_tensors, their_tensors):
                 device = DEVICE if kind == "output" else our.device.type
                 for mismatch in compare.metadata(where, our, their, device):
+                    if mismatch.kind == "strides" and not self.aspect.layout:
+                        continue
                     if like_cuda.excuses(self.name, mismatch):
                         notes[f"as CUDA: {mismatch.kind}"] += 1
                     else:
@@ -117,13 +131,13 @@ class Judge:
             return
         if self.name in uninitialized.OPERATORS:
             notes["metadata only"] += 1
-        elif self.name in random_numbers.OPERATORS and self._is_random(sample, theirs):
+        elif self.name in random_numbers.OPERATORS and self._is_random(asked, theirs):
             notes["random"] += 1
-            yield from self._random(sample, ours)
+            yield from self._random(asked, ours)
         else:
-            if self.name in nonunique.OPERATORS:
+            if self._unique:
                 notes["what is unique"] += 1
-            yield from self._values(sample, ours, theirs, notes)
+            yield from self._values(asked, ours, theirs, notes)
 
     def _about_the_host(self, ours: Run, notes: Counter[str]) -> Iterator[Mismatch]:
         """Nothing may be computed on the host by the back door."""
@@ -137,19 +151,19 @@ class Judge:
             if not allowed:
                 yield Mismatch("host", "operator", f"{bytes_read} bytes are read while it runs")
 
-    def _values(self, sample: Any, ours: Run, theirs: Run, notes: Counter[str]) -> Iterator[Mismatch]:
+    def _values(self, asked: Asked, ours: Run, theirs: Run, notes: Counter[str]) -> Iterator[Mismatch]:
         exact: Run | None = None
 
         def exactly(kind: str, index: int) -> torch.Tensor | None:
             nonlocal exact
-            exact = exact or self._exact(sample)
+            exact = exact or self._exact(asked)
             if exact.failure:
                 return None
-            tensors = self._outcome(exact, sample)[kind]
+            tensors = self._outcome(exact, asked.sample)[kind]
             found = tensors[index] if index < len(tensors) else None
             return found.detach() if isinstance(found, torch.Tensor) else None
 
-        our_outcome, their_outcome = self._outcome(ours, sample), self._outcome(theirs, sample)
+        our_outcome, their_outcome = self._outcome(ours, asked.sample), self._outcome(theirs, asked.sample)
         for kind in ("output", "input"):
             for where, our, their in _tensors(kind, our_outcome[kind], their_outcome[kind]):
                 index = int(where.split()[-1])
@@ -160,9 +174,10 @@ class Judge:
     def _outcome(self, run: Run, sample: Any) -> dict[str, list[Any]]:
         """What is compared of a run: its results, or what is unique of them, and its inputs afterwards."""
         result = tree_map(_on_cpu, run.result)
-        unique = nonunique.OPERATORS.get(self.name)
+        if unique := self._unique:
+            result = self.aspect.with_unique(lambda returned: unique.of(returned, sample), result)
         return {
-            "output": flatten(unique.of(result, sample) if unique else result),
+            "output": flatten(result),
             "input": [_on_cpu(tensor) for tensor in run.inputs],
         }
 
@@ -202,17 +217,18 @@ class Judge:
         if own and values.difference(ours, theirs, *own) is None:
             notes["a tolerance of the OpInfo"] += 1
             return None
-        if self.name in tolerances.AGAINST_FLOAT64 and (exact := exactly()) is not None:
+        judged_by_exact = self.aspect.against_float64 or self.name in tolerances.AGAINST_FLOAT64
+        if judged_by_exact and (exact := exactly()) is not None:
             notes["float32 against float64"] += 1
             return values.exceeds(ours, theirs, exact, lambda: self._error_of_cpu)
         return message
 
-    def _exact(self, sample: Any) -> Run:
+    def _exact(self, asked: Asked) -> Run:
         """The call in float64 on the CPU; integers that become floating-point become float64, too."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64)
         try:
-            return self._run(sample, "cpu", convert=values.widen)
+            return self._run(asked, "cpu", convert=values.widen)
         finally:
             torch.set_default_dtype(default)
 
@@ -221,7 +237,8 @@ class Judge:
         """The largest error of the CPU's results over many samples, in units in the last place."""
         errors = [0.0]
         for sample in self._samples[:: math.ceil(len(self._samples) / values.SAMPLES_FOR_ERROR)]:
-            theirs, exact = self._run(sample, "cpu"), self._exact(sample)
+            asked = Asked(sample, next(iter(self.aspect.calls(self.entry, sample)))[1])
+            theirs, exact = self._run(asked, "cpu"), self._exact(asked)
             if not (theirs.failure or exact.failure):
                 outcomes = self._outcome(theirs, sample)["output"], self._outcome(exact, sample)["output"]
                 errors += [
@@ -229,15 +246,15 @@ class Judge:
                 ]
         return max(error for error in errors if math.isfinite(error))
 
-    def _is_random(self, sample: Any, theirs: Run) -> bool:
+    def _is_random(self, asked: Asked, theirs: Run) -> bool:
         """Whether the CPU's results depend on the seed: a dropout with probability 0 is compared as it stands."""
-        return any(not self._same(self._run(sample, "cpu", seed), theirs) for seed in SEEDS)
+        return any(not self._same(self._run(asked, "cpu", seed), theirs) for seed in SEEDS)
 
-    def _random(self, sample: Any, ours: Run) -> Iterator[Mismatch]:
-        again = self._run(sample, DEVICE)
+    def _random(self, asked: Asked, ours: Run) -> Iterator[Mismatch]:
+        again = self._run(asked, DEVICE)
         if again.failure or not self._same(again, ours):
             yield Mismatch("randomness", "result", "the same seed does not repeat it")
-        if all(self._same(self._run(sample, DEVICE, seed), ours) for seed in SEEDS):
+        if all(self._same(self._run(asked, DEVICE, seed), ours) for seed in SEEDS):
             yield Mismatch("randomness", "result", "another seed does not change it")
 
     def _same(self, one: Run, other: Run) -> bool:
@@ -279,7 +296,3 @@ def _since(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         else:
             counted[key] = value - before[key]
     return counted
-
-
-def _said(failure: Exception) -> str:
-    return f"{type(failure).__name__}: {failure}"

@@ -20,6 +20,7 @@ class Arguments:
         convert: Callable[[Any], Any] = lambda leaf: leaf,
         only_input: bool = False,
     ) -> None:
+        self.device, self.convert = device, convert
         # All converted before any is copied: a storage that is still there has an address of its own.
         original = tree_map(convert, (sample.input, tuple(sample.args), dict(sample.kwargs)))
         copies = _Copies(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import pairs, values
+from .aspects import ASPECTS
 from .child import ROOT
 from .records import Settings
 from .report import STATUSES, Counts, closing
@@ -26,6 +27,7 @@ from .rules import (
     uninitialized,
 )
 
+FORWARD = ASPECTS["forward"].dtypes
 PAGE = ROOT / "docs/conformance.md"
 
 INTRODUCTION = """# Conformance
@@ -133,13 +135,19 @@ RULES: tuple[tuple[str, str, Mapping[str, str], tuple[str, ...]], ...] = (
 )
 
 
-def write(records: Sequence[dict[str, Any]], entries: Mapping[str, Any], settings: Settings) -> None:
+def write(
+    records: Sequence[dict[str, Any]],
+    entries: Mapping[str, Any],
+    settings: Settings,
+    others: Mapping[str, Sequence[dict[str, Any]]],
+) -> None:
+    """others: the records of further aspects."""
     counts = Counts(records)
     samples = sum(sum(record["samples"].values()) for record in records)
     every = settings.max_samples == 0
     spread = "" if every else f" (at most {settings.max_samples} of each pair, evenly spread)"
     text = INTRODUCTION.format(
-        dtypes=", ".join(pairs.DTYPES[:-1]) + f" and {pairs.DTYPES[-1]}",
+        dtypes=", ".join(FORWARD[:-1]) + f" and {FORWARD[-1]}",
         pairs=f"{len(records):,}",
         samples=f"{samples:,}",
         spread=spread,
@@ -152,6 +160,7 @@ def write(records: Sequence[dict[str, Any]], entries: Mapping[str, Any], setting
     )
     parts = [text, "## Pairs\n", *_tables(records, entries), "## Rules\n", *_rules(records)]
     parts += ["## What is not green\n", *_not_green(records)]
+    parts += _others(others)
     parts += _tpu()
     PAGE.write_text("\n".join(parts).rstrip() + "\n")
     print(f"{PAGE.relative_to(ROOT)} is written")
@@ -196,7 +205,7 @@ def _rules(records: Sequence[dict[str, Any]]) -> Iterable[str]:
         yield ""
 
 
-def _not_green(records: Sequence[dict[str, Any]]) -> Iterable[str]:
+def _not_green(records: Sequence[dict[str, Any]], level: str = "###") -> Iterable[str]:
     for status in STATUSES[1:]:
         group = [record for record in records if record["status"] == status]
         if not group:
@@ -205,12 +214,29 @@ def _not_green(records: Sequence[dict[str, Any]]) -> Iterable[str]:
         for record in group:
             failure = next(failure for failure in record["failures"] if failure["status"] == status)
             by_reason[_reason(failure["message"])][record["operator"]].append(record["dtype"])
-        yield f"### {status}: {len(group)}\n"
+        yield f"{level} {status}: {len(group)}\n"
         for reason, operators in sorted(by_reason.items(), key=lambda item: -sum(map(len, item[1].values()))):
             count = sum(map(len, operators.values()))
             asked = "; ".join(f"`{name}` {', '.join(dtypes)}" for name, dtypes in operators.items())
             yield f"- {reason} ({count}): {asked}"
         yield ""
+
+
+def _others(others: Mapping[str, Sequence[dict[str, Any]]]) -> Iterable[str]:
+    if not others:
+        return
+    yield "## Other ways to ask\n"
+    yield "An entry is asked in float32, or in the first other dtype that it has.\n"
+    yield f"| asked | entries | {' | '.join(STATUSES)} |"
+    yield "|---" * (len(STATUSES) + 2) + "|"
+    for name, records in others.items():
+        words = type(ASPECTS[name]).__doc__.rstrip(".")
+        line = Counts(records).line()
+        yield f"| **{name}**: {words} | {' | '.join(str(number) for number in line.values())} |"
+    yield ""
+    for name, records in others.items():
+        yield f"### {name}: what is not green\n"
+        yield from _not_green(records, "####")
 
 
 def _tpu() -> Iterable[str]:

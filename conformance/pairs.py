@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch.testing._internal.opinfo.core import (
@@ -15,7 +15,12 @@ from torch.testing._internal.opinfo.core import (
     UnaryUfuncInfo,
 )
 
-DTYPES = ("float32", "bfloat16", "int64", "bool")
+if TYPE_CHECKING:
+    from .aspects import Aspect
+
+DTYPES = (
+    "float32", "bfloat16", "float16", "float64", "int64", "int32", "int8", "uint8", "bool", "complex64",
+)  # fmt: skip
 OP_DB = "torch.testing._internal.common_methods_invocations:op_db"
 
 _CLASSES = {
@@ -61,19 +66,23 @@ def full_name(entry: Any) -> str:
 
 def select(
     entries: Mapping[str, Any],
-    dtypes: Iterable[str],
-    patterns: Iterable[str],
+    aspect: Aspect,
+    dtypes: Iterable[str] | None = None,
+    patterns: Iterable[str] = ("*",),
     shard: tuple[int, int] = (1, 1),
 ) -> list[Pair]:
-    """Every pair that the CPU supports, of entries whose name fits a pattern; of those every n-th from the i-th."""
+    """Every pair that the CPU supports, of entries whose name fits a pattern; of those every n-th from the i-th.
+
+    dtypes: None for those of the aspect.
+    """
     patterns = list(patterns)
-    pairs = [
-        Pair(name, dtype)
-        for name, entry in entries.items()
-        for dtype in dtypes
-        if entry.supports_dtype(getattr(torch, dtype), "cpu")
-        and any(fnmatchcase(name, pattern) for pattern in patterns)
-    ]
+    first = dtypes is None and aspect.one_dtype
+    dtypes = list(dtypes or aspect.dtypes)
+    pairs = []
+    for name, entry in entries.items():
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            found = [Pair(name, dtype) for dtype in dtypes if aspect.applies(entry, getattr(torch, dtype))]
+            pairs += found[:1] if first else found
     index, count = shard
     return pairs[index - 1 :: count]
 

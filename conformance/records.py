@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .child import ROOT
 from .pairs import Pair
 
+FOLDER = ROOT / "target/conformance"
 # What only says what was found.
 REPORTING = ("page.py", "report.py", "cli.py", "check.py")
 
@@ -22,12 +24,13 @@ class Settings:
     """What a record's verdict depends on, besides the build. timeout: seconds for one sample."""
 
     source: str
+    aspect: str
     max_samples: int
     fallback: str
     timeout: float
 
     def key(self) -> str:
-        return f"{self.source} max_samples={self.max_samples} fallback={self.fallback}"
+        return f"{self.source} {self.aspect} max_samples={self.max_samples} fallback={self.fallback}"
 
 
 def build() -> str:
@@ -46,17 +49,12 @@ class Records:
     """A file of JSON lines, one for each pair that is done. A line is written whole or, after a crash, ignored."""
 
     def __init__(self, path: Path, settings: Settings, fresh: bool) -> None:
-        self._path, self._stamp = path, {"build": build(), "settings": settings.key()}
+        self._path, self._stamp = path, _stamp(settings)
         self._lock = threading.Lock()
-        self.done: dict[Pair, dict[str, Any]] = {}
-        self.dropped = 0
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [] if fresh or not path.exists() else path.read_text().splitlines()
-        for record in filter(None, map(_parsed, lines)):
-            if all(record.get(key) == value for key, value in self._stamp.items()):
-                self.done[Pair(record["operator"], record["dtype"])] = record
-            else:
-                self.dropped += 1
+        known = [] if fresh else _lines(path)
+        self.done: dict[Pair, dict[str, Any]] = _stamped(known, self._stamp)
+        self.dropped = len(known) - len(self.done)
         with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as kept:
             kept.writelines(json.dumps(record) + "\n" for record in self.done.values())
         os.replace(kept.name, path)
@@ -66,6 +64,31 @@ class Records:
         with self._lock, self._path.open("a") as file:
             file.write(json.dumps(record) + "\n")
             self.done[Pair(record["operator"], record["dtype"])] = record
+
+
+def read(path: Path, settings: Settings) -> dict[Pair, dict[str, Any]]:
+    """What is done with this build and these settings."""
+    return _stamped(_lines(path), _stamp(settings))
+
+
+def results_of(aspect: str) -> Path:
+    return FOLDER / f"{aspect}.jsonl"
+
+
+def _stamp(settings: Settings) -> dict[str, str]:
+    return {"build": build(), "settings": settings.key()}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return list(filter(None, map(_parsed, path.read_text().splitlines() if path.exists() else [])))
+
+
+def _stamped(records: list[dict[str, Any]], stamp: dict[str, str]) -> dict[Pair, dict[str, Any]]:
+    return {
+        Pair(record["operator"], record["dtype"]): record
+        for record in records
+        if all(record.get(key) == value for key, value in stamp.items())
+    }
 
 
 def _parsed(line: str) -> dict[str, Any] | None:

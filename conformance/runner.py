@@ -27,7 +27,7 @@ def run(todo: Iterable[Pair], settings: Settings, jobs: int, done: Callable[[dic
     def serve() -> None:
         child = Child(
             "conformance.worker",
-            *(settings.source, str(settings.max_samples), settings.fallback),
+            *(settings.source, settings.aspect, str(settings.max_samples), settings.fallback),
             timeout=settings.timeout,
             questions=PAIRS_PER_CHILD,
         )

@@ -5,7 +5,6 @@ Before each sample it says which: {"at": i, "of": n, "call": text}.
 
 from __future__ import annotations
 
-import random
 import sys
 import time
 import traceback
@@ -15,21 +14,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
 from . import pairs
+from .aspects import ASPECTS, Aspect
 from .child import serve
-from .judge import Judge
-from .rules import policies, random_numbers, skips
+from .judge import Asked, Judge
+from .rules import random_numbers, skips
 from .verdict import Verdict
 
 # Different failures of a pair that are kept word for word.
 KEPT = 6
 
 
-def main(descriptor: str, source: str, max_samples: str, fallback: str) -> None:
+def main(descriptor: str, source: str, aspect: str, max_samples: str, fallback: str) -> None:
     warnings.filterwarnings("ignore")
     entries = pairs.load(source)
     let_seeds_count()
@@ -37,7 +36,7 @@ def main(descriptor: str, source: str, max_samples: str, fallback: str) -> None:
 
     def answer(question: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
         pair = pairs.Pair(**question)
-        return run(pair, entries[pair.operator], int(max_samples), tell)
+        return run(pair, entries[pair.operator], ASPECTS[aspect], int(max_samples), tell)
 
     serve(descriptor, answer)
 
@@ -72,13 +71,13 @@ class _Tally:
 
 
 def run(
-    pair: pairs.Pair, entry: Any, max_samples: int, tell: Callable[[dict[str, Any]], None]
+    pair: pairs.Pair, entry: Any, aspect: Aspect, max_samples: int, tell: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
     """The record of a pair."""
     start = time.monotonic()
     tally = _Tally()
     available = 0
-    for number, available, call, judge in questions(pair, entry, max_samples):
+    for number, available, call, judge in questions(pair, entry, aspect, max_samples):
         tell({"at": number, "of": available, "call": call})
         tally.add(call, protected(judge))
     return {
@@ -93,7 +92,7 @@ def run(
 
 
 def questions(
-    pair: pairs.Pair, entry: Any, max_samples: int
+    pair: pairs.Pair, entry: Any, aspect: Aspect, max_samples: int
 ) -> Iterator[tuple[int, int, str, Callable[[], Verdict]]]:
     """What is judged of a pair: (number, number of samples there are, call in words, how)."""
     if reason := skips.reason(pair):
@@ -102,16 +101,19 @@ def questions(
     dtype = getattr(torch, pair.dtype)
     samples, failure = [], ""
     try:
-        samples = all_samples(pair.operator, entry, dtype)
+        samples = aspect.samples(pair.operator, entry, dtype)
     except Exception as error:
         failure = repr(error)
     if not samples:
         yield 0, 0, "", lambda: Verdict("unjudged", f"no samples {failure}")
         return
-    judge = Judge(pair.operator, entry, dtype, samples)
+    judge = Judge(pair.operator, entry, dtype, aspect, samples)
     for index in chosen(len(samples), max_samples):
-        yield index, len(samples), describe(samples[index]), partial(judge.judge, samples[index])
-    if draws := random_numbers.OPERATORS.get(pair.operator):
+        sample = samples[index]
+        for words, call in aspect.calls(entry, sample):
+            text = " | ".join(filter(None, (describe(sample), words)))
+            yield index, len(samples), text, partial(judge.judge, Asked(sample, call))
+    if aspect.name == "forward" and (draws := random_numbers.OPERATORS.get(pair.operator)):
         yield len(samples), len(samples), f"{random_numbers.N} draws", partial(draws.judge, dtype)
 
 
@@ -124,17 +126,6 @@ def protected(judge: Callable[[], Verdict]) -> Verdict:
         # The harness's own mistake, or a value that cannot be read: never green.
         place = traceback.extract_tb(failure.__traceback__)[-1]
         return Verdict("error", f"{failure!r} in {place.name}, line {place.lineno}")
-
-
-def all_samples(name: str, entry: Any, dtype: torch.dtype) -> list[Any]:
-    """The same in every process: the generators use all three global sources of random numbers."""
-    torch.manual_seed(0)
-    random.seed(0)
-    np.random.seed(0)
-    samples = list(entry.sample_inputs("cpu", dtype, requires_grad=False))
-    for sample in samples:
-        policies.settle(name, sample)
-    return samples
 
 
 def chosen(available: int, most: int) -> list[int]:

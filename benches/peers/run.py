@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import venv
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -15,26 +16,40 @@ ENVIRONMENTS = ROOT / "target" / "peers"
 PEERS = [
     ("inductor", "inductor.py", None),
     ("jax", "jax_cpu.py", "jax.txt"),
+    ("PyTorch/XLA", "pytorch_xla.py", "pytorch_xla.txt"),
+    ("TorchTPU", "torchtpu.py", "torchtpu.txt"),
 ]
+
+# A peer that compiles in every step would take the evening.
+LONGEST = 300
 
 
 def measure_peers(names: list[str], rounds: int) -> list[dict[str, object]]:
     """Rows {peer, version, case, threads, seconds, eager_seconds, ratio}, which are also printed.
 
-    `eager_seconds` is CPU PyTorch's in the same process, where the peer has PyTorch; else None. A peer that cannot be
-    installed or fails is named with its reason and left out.
+    `eager_seconds` is CPU PyTorch's in the same process, where the peer has PyTorch; else None. A case that a peer
+    fails is a row {peer, case, error}; a peer that cannot be installed is named with its reason and left out.
     """
     rows = []
     for peer, script, packages in PEERS:
         try:
             python = sys.executable if packages is None else environment(peer, HERE / packages)
-            rows += measured(peer, python, HERE / script, names, rounds)
-        except (subprocess.CalledProcessError, RuntimeError) as error:
-            print(f"{peer}: not measured: {error}")
-    for row in rows:
-        ratio = f"{row['ratio']:.2f} of CPU eager" if row["ratio"] else "no CPU eager beside it"
-        print(f"{row['peer']} ({row['version']}): {row['case']}: {row['seconds'] * 1e3:.2f} ms, {ratio}")
+        except subprocess.CalledProcessError as error:
+            print(f"{peer}: not installed: {error}")
+            continue
+        for name in names:
+            row = measured(python, HERE / script, name, rounds)
+            if row is not None:
+                rows.append({"peer": peer, "case": name, **row})
+                print(line(rows[-1]))
     return rows
+
+
+def line(row: dict[str, object]) -> str:
+    if "error" in row:
+        return f"{row['peer']}: {row['case']}: fails: {row['error']}"
+    ratio = f"{row['ratio']:.2f} of CPU eager" if row["ratio"] else "no CPU eager beside it"
+    return f"{row['peer']} ({row['version']}): {row['case']}: {row['seconds'] * 1e3:.2f} ms, {ratio}"
 
 
 def environment(peer: str, packages: Path) -> str:
@@ -50,16 +65,23 @@ def environment(peer: str, packages: Path) -> str:
     return str(python)
 
 
-def measured(peer: str, python: str, script: Path, names: list[str], rounds: int) -> list[dict[str, object]]:
-    # A peer's process must not load our device beside it.
-    variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    rows = []
-    for name in names:
-        command = [python, script, name, "--rounds", str(rounds)]
-        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-            raise RuntimeError(f"{name}: {last[0]}")
-        if done.stdout.strip():
-            rows.append({"peer": peer, **json.loads(done.stdout.splitlines()[-1])})
-    return rows
+def measured(python: str, script: Path, name: str, rounds: int) -> dict[str, object] | None:
+    """The row that the script prints, or why there is none; None if the peer has no such case."""
+    # A peer's process must not load our device beside it. The plugins of peers that take one are ours.
+    plugin = find_spec("fastatomstruct_xla_cpu")
+    variables = {
+        **os.environ,
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "TORCH_PJRT_PLUGIN": str(Path(plugin.origin).with_name("libpjrt_cpu.so")),
+    }
+    command = [python, script, name, "--rounds", str(rounds)]
+    try:
+        done = subprocess.run(
+            command, env=variables, capture_output=True, text=True, check=False, timeout=LONGEST
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not finished after {LONGEST} s"}
+    if done.returncode != 0:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        return {"error": last[0]}
+    return json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else None

@@ -12,8 +12,9 @@ from typing import Any
 from tqdm import tqdm
 
 from .. import pairs
-from ..child import ROOT, Child, Died
-from ..records import build
+from ..aspects import ASPECTS
+from ..child import Child, Died
+from ..records import FOLDER, build, results_of
 from ..report import closing
 from ..rules import examples, host
 from .store import Answers, Programs, compiler_version, custom_calls
@@ -34,17 +35,16 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    folder = ROOT / "target/conformance"
     add = parser.add_argument
-    add(
-        "--results", type=Path, default=folder / "results.jsonl", help="of conformance (default: %(default)s)"
-    )
+    add("--results", type=Path, default=results_of("forward"), help="of conformance (default: %(default)s)")
     add("--topology", default="v6e:2x2", help="default: %(default)s")
     add("--ops", default="*", help="comma-separated names or patterns (default: all)")
-    add("--dtypes", default=",".join(pairs.DTYPES), help="comma-separated (default: %(default)s)")
+    add(
+        "--dtypes", default=",".join(ASPECTS["forward"].dtypes), help="comma-separated (default: %(default)s)"
+    )
     add("--no-examples", action="store_true", help="the pairs alone")
     add("--timeout", type=float, default=300, help="seconds for one program (default: %(default)s)")
-    add("--folder", type=Path, default=folder / "tpu", help="programs and answers (default: %(default)s)")
+    add("--folder", type=Path, default=FOLDER / "tpu", help="programs and answers (default: %(default)s)")
     add("--entries", default=pairs.OP_DB, metavar="MODULE:LIST", help="other OpInfo entries")
     add(
         "--report",
@@ -80,7 +80,8 @@ def _green(chosen: argparse.Namespace) -> list[pairs.Pair]:
     if not chosen.results.exists():
         return []
     records = [json.loads(line) for line in chosen.results.read_text().splitlines()]
-    wanted = set(pairs.select(pairs.load(chosen.entries), chosen.dtypes.split(","), chosen.ops.split(",")))
+    entries, dtypes, names = pairs.load(chosen.entries), chosen.dtypes.split(","), chosen.ops.split(",")
+    wanted = set(pairs.select(entries, ASPECTS["forward"], dtypes, names))
     found = [
         pairs.Pair(record["operator"], record["dtype"]) for record in records if record["status"] == "green"
     ]

@@ -18,10 +18,11 @@ import torch
 from torch_pjrt import _core
 
 from .. import pairs
+from ..aspects import ASPECTS
 from ..child import ROOT, serve
 from ..operands import Arguments
 from ..rules import placement
-from ..worker import all_samples, let_seeds_count
+from ..worker import let_seeds_count
 from .store import Programs
 
 # From so many samples of a pair the one with the most elements is taken: the first are often numbers.
@@ -56,7 +57,8 @@ def main(descriptor: str, source: str, folder: str) -> None:
 
 
 def run_sample(entry: Any, question: dict[str, str]) -> None:
-    samples = all_samples(question["operator"], entry, getattr(torch, question["dtype"]))[:CONSIDERED]
+    dtype = getattr(torch, question["dtype"])
+    samples = ASPECTS["forward"].samples(question["operator"], entry, dtype)[:CONSIDERED]
     sample = max(samples, key=lambda sample: sum(t.numel() for t in Arguments(sample, "cpu").tensors()))
     arguments = Arguments(sample, "tpu", only_input=question["operator"] in placement.OPERATORS)
     torch.manual_seed(1)
