@@ -11,6 +11,8 @@ import warnings
 import torch
 from torch import Tensor
 
+from . import _ctc_loss, _histograms, _meta_kernels
+
 
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
     """The positions of the repeated elements."""
@@ -52,6 +54,11 @@ def masked_select_out(self: Tensor, mask: Tensor, *, out: Tensor) -> Tensor:
     return out.copy_(result)
 
 
+def randperm_out(n: int, *, generator: torch.Generator | None, out: Tensor) -> Tensor:
+    result = torch.randperm(n, generator=generator, dtype=out.dtype, device=out.device)
+    return out.resize_(result.shape).copy_(result)
+
+
 def _resized(out: Tensor, result: Tensor) -> bool:
     """Gives `out` the size of the result. Whether it had another."""
     if out.shape == result.shape:
@@ -80,7 +87,10 @@ KERNELS = [
     ("repeat_interleave.Tensor", repeat_interleave, "PrivateUse1"),
     ("nonzero.out", nonzero_out, "PrivateUse1"),
     ("masked_select.out", masked_select_out, "PrivateUse1"),
+    ("randperm.generator_out", randperm_out, "PrivateUse1"),
     ("binary_cross_entropy", binary_cross_entropy_under_autocast, "AutocastPrivateUse1"),
+    *_ctc_loss.KERNELS,
+    *_histograms.KERNELS,
 ]
 
 
@@ -89,4 +99,5 @@ def register() -> torch.library.Library:
     library = torch.library.Library("aten", "IMPL")
     for name, kernel, key in KERNELS:
         library.impl(name, kernel, key)
+    _meta_kernels.register(library)
     return library

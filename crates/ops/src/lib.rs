@@ -1,6 +1,7 @@
 //! What each ATen operator means: one table, one lowering per operator, from a graph of operators to StableHLO.
 
 mod activations;
+mod antialias;
 mod assertions;
 mod attention;
 mod avg_pooling;
@@ -15,17 +16,23 @@ mod convert;
 mod convolution;
 mod copies;
 mod creation;
+mod ctc;
+mod distances;
 mod division;
 mod dtype;
 mod elementwise;
+mod embedding_bag;
 mod error;
 mod foreach;
 mod formula;
 mod fourier;
+mod fractional_pooling;
 mod grad_scaling;
 mod graph;
+mod grid_sampling;
 mod grouped_matmul;
 mod histogram;
+mod incomplete_gamma;
 mod indexing;
 mod indices;
 mod linalg;

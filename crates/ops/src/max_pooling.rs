@@ -47,13 +47,13 @@ fn wins(b: &mut Builder, (x, i): (Value, Value), (y, j): (Value, Value)) -> stab
 }
 
 /// Folds pairs (value, position); the arguments are two accumulators and two elements.
-fn fold(b: &mut Builder, args: &[Value]) -> stablehlo::Result<Vec<Value>> {
+pub fn fold(b: &mut Builder, args: &[Value]) -> stablehlo::Result<Vec<Value>> {
     let keep = wins(b, (args[0], args[1]), (args[2], args[3]))?;
     Ok(vec![b.select(keep, args[0], args[2])?, b.select(keep, args[1], args[3])?])
 }
 
 /// Values to start from: less than anything, at a position after any.
-fn initial(b: &mut Builder, values: Value, positions: Value) -> Result<[Value; 2]> {
+pub fn initial(b: &mut Builder, values: Value, positions: Value) -> Result<[Value; 2]> {
     Ok([b.min_value(b.elem(values))?, b.max_value(b.elem(positions))?])
 }
 
@@ -177,7 +177,7 @@ fn max_pool_backward(c: &mut Call<'_>, rank: usize) -> Result<Outputs> {
 }
 
 /// Adds the gradient (argument 0) to self (argument 1) at the positions (argument `at`) within each plane.
-fn scatter_gradient(c: &mut Call<'_>, at: usize, rank: usize) -> Result<Outputs> {
+pub fn scatter_gradient(c: &mut Call<'_>, at: usize, rank: usize) -> Result<Outputs> {
     let (grad, x, positions) = (c.tensor(0)?, c.tensor(1)?, c.tensor(at)?);
     let dtype = x.dtype.opmath();
     let leading: i64 = x.sizes[..x.rank() - rank].iter().product();

@@ -1,0 +1,31 @@
+"""Sizes of results where PyTorch has no Meta kernel."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def ctc_loss(log_probs: Tensor, targets: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+    """The lengths are values: places for the longest target that there is room for."""
+    frames, batch, _labels = log_probs.shape
+    return log_probs.new_empty(batch), log_probs.new_empty(batch, frames, 2 * targets.size(-1) + 1)
+
+
+def like_second(_grad: Tensor, tensor: Tensor, *_: object, **__: object) -> Tensor:
+    return torch.empty_like(tensor, memory_format=torch.legacy_contiguous_format)
+
+
+KERNELS = [
+    ("_ctc_loss.Tensor", ctc_loss),
+    ("_ctc_loss_backward.Tensor", like_second),
+    ("fractional_max_pool3d_backward", like_second),
+    ("multi_margin_loss_backward", like_second),
+    ("multilabel_margin_loss_backward", like_second),
+]
+
+
+def register(library: torch.library.Library) -> None:
+    for name, kernel in KERNELS:
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
+            library.impl(name, kernel, "Meta")
