@@ -18,6 +18,7 @@ ENVIRONMENT = (
     "TORCH_PJRT_PLUGIN",
     "TORCH_PJRT_NUM_DEVICES",
     "TORCH_PJRT_CACHE_DIR",
+    "TORCH_PJRT_MAX_PROGRAMS",
     "TORCH_DEVICE_BACKEND_AUTOLOAD",
     "ACCELERATE_TORCH_DEVICE",
     "TPU_LIBRARY_PATH",
@@ -139,8 +140,8 @@ def _examine_plugins(report: Report) -> _plugins.Choice:
         report.facts.append(("plugin", f"{choice.candidates[0][1]} (used, from TORCH_PJRT_PLUGIN)"))
     if choice.problem:
         report.problem(choice.problem)
-    if problem := _plugins.environment_problem():
-        report.problem(problem, "unset TORCH_PJRT_NUM_DEVICES or set it to a number of devices")
+    for problem, fix in _plugins.environment_problems():
+        report.problem(problem, fix)
     report.data.update(tpu_chips=chips, plugin=choice.candidates[0] if choice.candidates else None)
     return choice
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from . import _hardware
 
@@ -108,12 +109,26 @@ def _named(wanted: str) -> tuple[tuple[tuple[str, str], ...], str]:
     )
 
 
-def _device_count(environ: Mapping[str, str]) -> tuple[int, str]:
-    """(devices asked for with TORCH_PJRT_NUM_DEVICES, default 1; what is wrong with the value)."""
-    value = environ.get("TORCH_PJRT_NUM_DEVICES", "1")
-    if value.strip().isdigit() and 1 <= int(value) <= 1024:
-        return int(value), ""
-    return 1, f"TORCH_PJRT_NUM_DEVICES={value} is ignored: it must be a whole number from 1 to 1024."
+class Number(NamedTuple):
+    """A setting that is a whole number, from `least` to `most`."""
+
+    variable: str
+    default: int
+    least: int
+    most: int
+
+    def read(self, environ: Mapping[str, str]) -> tuple[int, str]:
+        """(value; what is wrong with the one given)."""
+        text = environ.get(self.variable, str(self.default)).strip()
+        if text.isdigit() and self.least <= int(text) <= self.most:
+            return int(text), ""
+        must = f"it must be a whole number from {self.least} to {self.most}"
+        return self.default, f"{self.variable}={text} is ignored: {must}."
+
+
+NUM_DEVICES = Number("TORCH_PJRT_NUM_DEVICES", 1, 1, 1024)
+# A program takes 0.1 to 0.3 MB of host memory with the CPU plugin.
+MAX_PROGRAMS = Number("TORCH_PJRT_MAX_PROGRAMS", 4096, 64, 1_000_000)
 
 
 def choose() -> Choice:
@@ -122,7 +137,7 @@ def choose() -> Choice:
     A machine with a TPU never falls back to the CPU plugin by itself: a missing or broken libtpu is the
     problem to report.
     """
-    virtual_devices, _ = _device_count(os.environ)
+    virtual_devices, _ = NUM_DEVICES.read(os.environ)
     wanted = os.environ.get("TORCH_PJRT_PLUGIN", "").strip()
     if wanted:
         candidates, problem = _named(wanted)
@@ -163,6 +178,7 @@ def choose() -> Choice:
     return Choice(candidates, count, "", explicit)
 
 
-def environment_problem() -> str:
-    """What is wrong with TORCH_PJRT_NUM_DEVICES, or ""."""
-    return _device_count(os.environ)[1]
+def environment_problems() -> list[tuple[str, str]]:
+    """What is wrong with the settings that are numbers: (problem, what to do)."""
+    found = [(number, number.read(os.environ)[1]) for number in (NUM_DEVICES, MAX_PROGRAMS)]
+    return [(problem, f"unset {number.variable} or correct it") for number, problem in found if problem]

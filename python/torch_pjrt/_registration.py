@@ -138,6 +138,7 @@ def register() -> None:
             # Without a plugin, too: PyTorch fails inside where a named device has none.
             register_hooks=True,
             cache_dir=cache_dir(),
+            max_programs=_plugins.MAX_PROGRAMS.read(os.environ)[0],
         )
     except ImportError as error:
         raise RegistrationError(
@@ -206,8 +207,9 @@ def autoload() -> None:
         register()
         if state.plugin is not None and state.plugin.explicit and state.plugin.problem:
             warn(f"torch-pjrt: the device `tpu` is not available: {state.plugin.problem.rstrip('.')}.")
-        elif problem := _plugins.environment_problem():
-            warn(f"torch-pjrt: {problem}")
+        else:
+            for problem, _ in _plugins.environment_problems():
+                warn(f"torch-pjrt: {problem}")
     except Exception as error:
         state.error = str(error) or repr(error)
         if not isinstance(error, RegistrationError):

@@ -13,6 +13,7 @@ PyTorch on any PJRT accelerator, as the device `tpu`.
   TORCH_PJRT_PLUGIN=cpu        choose the plugin: cpu, tpu, cuda, or the path of a library
   TORCH_PJRT_NUM_DEVICES=4     virtual devices on the CPU plugin
   TORCH_PJRT_CACHE_DIR=PATH    where compiled programs are kept (empty: nowhere)
+  TORCH_PJRT_MAX_PROGRAMS=4096 compiled programs kept in memory
 """
 
 

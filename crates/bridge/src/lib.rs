@@ -71,7 +71,7 @@ fn checked(index: i32) -> PyResult<i32> {
 }
 
 #[pyfunction]
-#[pyo3(signature = (shim_path, *, plugin_candidates, num_devices, no_plugin_message, register_hooks, cache_dir))]
+#[pyo3(signature = (shim_path, *, plugin_candidates, num_devices, no_plugin_message, register_hooks, cache_dir, max_programs))]
 fn initialize(
     py: Python<'_>,
     shim_path: PathBuf,
@@ -80,6 +80,7 @@ fn initialize(
     no_plugin_message: String,
     register_hooks: bool,
     cache_dir: Option<PathBuf>,
+    max_programs: usize,
 ) -> PyResult<()> {
     let torch_version: String = py.import("torch.version")?.getattr("__version__")?.extract()?;
     device::configure(device::Config {
@@ -90,6 +91,7 @@ fn initialize(
         num_devices,
         no_plugin_message,
         cache_dir,
+        max_programs,
         torch_version,
     });
     shim::load(&shim_path, register_hooks).map_err(PyImportError::new_err)
@@ -323,6 +325,7 @@ fn read_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     for (name, value) in stats::STATS.counters() {
         result.set_item(name, value)?;
     }
+    result.set_item("programs", compile::kept())?;
     result.set_item("compile_reasons", stats::STATS.compile_reasons.lock().clone())?;
     result.set_item("fallback_ops", stats::STATS.fallback_ops.lock().clone())?;
     result.set_item("host_kernel_ops", stats::STATS.host_kernel_ops.lock().clone())?;

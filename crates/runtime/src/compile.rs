@@ -1,11 +1,10 @@
 //! Programs to executables: in memory, on disk, or compiled, each at most once at a time.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::device::{self, Runtime};
 use crate::disk::{DiskCache, Hash, Kind};
@@ -13,19 +12,33 @@ use crate::error::{Error, Result};
 use crate::stats::{STATS, count};
 use crate::wait::{self, Promise};
 
-/// Executables kept in memory.
-const CAPACITY: NonZeroUsize = NonZeroUsize::new(16_384).expect("not zero");
-
 type Outcome = Result<pjrt::Executable, Arc<pjrt::Error>>;
 
-static EXECUTABLES: LazyLock<Mutex<lru::LruCache<Hash, pjrt::Executable>>> =
-    LazyLock::new(|| Mutex::new(lru::LruCache::new(CAPACITY)));
+static EXECUTABLES: LazyLock<Mutex<FxHashMap<Hash, pjrt::Executable>>> = LazyLock::new(Default::default);
 static COMPILING: LazyLock<Mutex<FxHashMap<Hash, Arc<Promise<Outcome>>>>> = LazyLock::new(Default::default);
 static FROZEN: AtomicBool = AtomicBool::new(false);
 
 /// While frozen a compile is an error. Returns the previous state.
 pub fn freeze(frozen: bool) -> bool {
     FROZEN.swap(frozen, Relaxed)
+}
+
+/// Executables in memory.
+pub fn kept() -> usize {
+    EXECUTABLES.lock().len()
+}
+
+/// Forgets all executables but these; one that is running lives until it has run.
+pub fn keep(programs: &FxHashSet<Hash>) {
+    let mut executables = EXECUTABLES.lock();
+    let all = std::mem::take(&mut *executables);
+    let (kept, dropped): (FxHashMap<_, _>, FxHashMap<_, _>) =
+        all.into_iter().partition(|(program, _)| programs.contains(program));
+    *executables = kept;
+    drop(executables);
+    STATS.evictions.fetch_add(dropped.len() as u64, Relaxed);
+    // The plugin takes its time to unload programs; nobody need wait for it with the lock.
+    drop(dropped);
 }
 
 /// The executable of a program whose text is not at hand: from memory or disk only.
@@ -37,7 +50,7 @@ pub fn known(program: &Hash) -> Option<pjrt::Executable> {
     let blob = disk()?.read(Kind::Executable, program)?;
     let executable = runtime.client.deserialize(&blob).ok()?;
     count(&STATS.disk_hits);
-    EXECUTABLES.lock().put(*program, executable.clone());
+    EXECUTABLES.lock().insert(*program, executable.clone());
     Some(executable)
 }
 
@@ -89,7 +102,7 @@ fn compile(runtime: &Runtime, program: Hash, text: &str) -> Outcome {
         })),
     };
     if let Ok(executable) = &outcome {
-        EXECUTABLES.lock().put(program, executable.clone());
+        EXECUTABLES.lock().insert(program, executable.clone());
         if let Some(disk) = disk()
             && let Ok(blob) = executable.serialize()
         {

@@ -26,6 +26,8 @@ pub struct Config {
     pub num_devices: usize,
     pub no_plugin_message: String,
     pub cache_dir: Option<PathBuf>,
+    /// Compiled programs kept in memory.
+    pub max_programs: usize,
     pub torch_version: String,
 }
 

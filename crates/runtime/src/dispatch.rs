@@ -1,14 +1,10 @@
 //! One call, in three steps: look its plan up, build it on a miss, execute it.
 
-use std::cell::{Cell, RefCell};
-use std::hash::Hasher;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use hashbrown::HashTable;
 use ops::{DType, Dims, Number, TensorMeta};
-use parking_lot::RwLock;
-use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
 use crate::call::{Call, Value};
@@ -28,6 +24,7 @@ use crate::operator::Operator;
 use crate::origin::{Origin, Site, current_site};
 use crate::plan::{MetaResult, Operand, Plan, Recorded, Sink};
 use crate::planner::{self, PlanError, Program};
+use crate::plans;
 use crate::record;
 use crate::signature::Signature;
 use crate::stats::{STATS, count};
@@ -35,24 +32,13 @@ use crate::storage::{Contents, Held, Storage};
 use crate::stream;
 use crate::wait;
 
-struct Entry {
-    hash: u64,
-    words: Box<[u64]>,
-    plan: Arc<Plan>,
-}
-
-/// Plans per thread before its table starts afresh; the shared table keeps them.
-const REMEMBERED: usize = 32_768;
-
 thread_local! {
-    static LOCAL: RefCell<HashTable<Entry>> = const { RefCell::new(HashTable::new()) };
     /// The call between `plan` and `execute`.
     static PREPARED: Cell<Option<Box<Signature>>> = const { Cell::new(None) };
     /// An empty signature to fill next: they are too large to be made, or moved, once per call.
     static SPARE: Cell<Option<Box<Signature>>> = const { Cell::new(None) };
 }
 
-static SHARED: LazyLock<RwLock<HashTable<Entry>>> = LazyLock::new(Default::default);
 static DEBUG: AtomicBool = AtomicBool::new(false);
 
 /// Debug mode awaits each operator, so that errors point at their line. Returns the previous state.
@@ -105,46 +91,12 @@ fn lookup(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
     if record::is_on() {
         return None;
     }
-    let hash = hash(&signature.words);
-    let same = |entry: &Entry| entry.hash == hash && *entry.words == *signature.words;
-    if let Some(plan) = LOCAL.with_borrow(|table| table.find(hash, same).map(|entry| entry.plan.clone())) {
-        return Some(plan);
-    }
-    let shared = SHARED.read().find(hash, same).map(|entry| entry.plan.clone());
-    if let Some(plan) = shared {
-        remember_locally(hash, &signature.words, &plan);
+    if let Some(plan) = plans::find(&signature.words) {
         return Some(plan);
     }
     let plan = from_disk(call, signature)?;
-    remember(hash, &signature.words, &plan);
+    plans::insert(&signature.words, &plan);
     Some(plan)
-}
-
-fn hash(words: &[u64]) -> u64 {
-    let mut hasher = FxHasher::default();
-    for &word in words {
-        hasher.write_u64(word);
-    }
-    hasher.finish()
-}
-
-fn remember_locally(hash: u64, words: &[u64], plan: &Arc<Plan>) {
-    LOCAL.with_borrow_mut(|table| {
-        if table.len() >= REMEMBERED {
-            table.clear();
-        }
-        let entry = Entry { hash, words: words.into(), plan: plan.clone() };
-        table.insert_unique(hash, entry, |entry| entry.hash);
-    });
-}
-
-fn remember(hash: u64, words: &[u64], plan: &Arc<Plan>) {
-    remember_locally(hash, words, plan);
-    let mut shared = SHARED.write();
-    if shared.find(hash, |entry| entry.hash == hash && *entry.words == *words).is_none() {
-        let entry = Entry { hash, words: words.into(), plan: plan.clone() };
-        shared.insert_unique(hash, entry, |entry| entry.hash);
-    }
 }
 
 fn from_disk(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
@@ -262,7 +214,7 @@ fn build_for(
     {
         disk.write(Kind::Plan, &canonical::key(call, &signature), &bytes);
     }
-    remember(hash(&signature.words), &signature.words, &plan);
+    plans::insert(&signature.words, &plan);
     Ok((signature, plan))
 }
 
@@ -304,7 +256,7 @@ fn traced(
 fn on_the_host(call: &Call, signature: Box<Signature>, reason: String) -> (Box<Signature>, Arc<Plan>) {
     fallback::remember(call.op, reason);
     let plan = Plan::host_fallback();
-    remember(hash(&signature.words), &signature.words, &plan);
+    plans::insert(&signature.words, &plan);
     (signature, plan)
 }
 

@@ -6,6 +6,7 @@ mod canonical;
 mod node;
 mod overlap;
 mod planner;
+mod plans;
 mod signature;
 mod strided;
 mod view;

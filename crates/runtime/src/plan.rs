@@ -1,6 +1,7 @@
 //! What a signature runs: output metadata, operands, an executable, and where its results go.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use ops::{CheckKind, DType, TensorMeta};
 use serde::{Deserialize, Serialize};
@@ -62,6 +63,7 @@ pub struct Plan {
     pub executable: Option<pjrt::Executable>,
     /// Storage classes that the program writes, for locking.
     pub written: Vec<u32>,
+    last_use: AtomicU32,
 }
 
 impl Plan {
@@ -78,7 +80,18 @@ impl Plan {
                 crate::layout::intern(layout.clone())
             })
             .collect();
-        Arc::new(Plan { recorded, layouts, executable, written })
+        Arc::new(Plan { recorded, layouts, executable, written, last_use: AtomicU32::new(0) })
+    }
+
+    /// Notes the time of a use, in ticks; most uses fall into a tick that is noted already.
+    pub fn used(&self, now: u32) {
+        if self.last_use.load(Relaxed) != now {
+            self.last_use.store(now, Relaxed);
+        }
+    }
+
+    pub fn last_use(&self) -> u32 {
+        self.last_use.load(Relaxed)
     }
 
     pub fn host_fallback() -> Arc<Plan> {

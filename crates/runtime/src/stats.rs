@@ -19,6 +19,7 @@ pub struct Stats {
     /// Runs of PyTorch's Meta kernels and traced decompositions: 0 in a warm process.
     pub meta_runs: AtomicU64,
     pub traces: AtomicU64,
+    pub evictions: AtomicU64,
     pub compile_reasons: Mutex<BTreeMap<String, u64>>,
     pub fallback_ops: Mutex<BTreeMap<String, u64>>,
     pub host_kernel_ops: Mutex<BTreeMap<String, u64>>,
@@ -36,6 +37,7 @@ pub static STATS: Stats = Stats {
     bytes_to_host: AtomicU64::new(0),
     meta_runs: AtomicU64::new(0),
     traces: AtomicU64::new(0),
+    evictions: AtomicU64::new(0),
     compile_reasons: Mutex::new(BTreeMap::new()),
     fallback_ops: Mutex::new(BTreeMap::new()),
     host_kernel_ops: Mutex::new(BTreeMap::new()),
@@ -46,7 +48,7 @@ pub fn count(counter: &AtomicU64) {
 }
 
 impl Stats {
-    pub fn counters(&self) -> [(&'static str, u64); 11] {
+    pub fn counters(&self) -> [(&'static str, u64); 12] {
         [
             ("compiles", &self.compiles),
             ("cache_hits", &self.cache_hits),
@@ -59,6 +61,7 @@ impl Stats {
             ("bytes_to_host", &self.bytes_to_host),
             ("meta_runs", &self.meta_runs),
             ("traces", &self.traces),
+            ("evictions", &self.evictions),
         ]
         .map(|(name, counter)| (name, counter.load(Relaxed)))
     }
@@ -76,6 +79,7 @@ impl Stats {
             &self.bytes_to_host,
             &self.meta_runs,
             &self.traces,
+            &self.evictions,
         ] {
             counter.store(0, Relaxed);
         }

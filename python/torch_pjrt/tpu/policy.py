@@ -71,8 +71,9 @@ def stats() -> dict[str, Any]:
     Numbers: "compiles", "cache_hits" (plans found in memory), "disk_hits" (plans found on disk), "fallbacks"
     (operators run on the CPU), "host_kernels" (operators run on the host by design), "host_transfers" (copies
     between host and device), "executions", "bytes_to_device", "bytes_to_host", "meta_runs" and "traces" (runs of
-    PyTorch's Meta kernels and traced decompositions: 0 where plans were on disk). Dictionaries of counts:
-    "compile_reasons", "fallback_ops", "host_kernel_ops".
+    PyTorch's Meta kernels and traced decompositions: 0 where plans were on disk), "evictions" (compiled programs
+    dropped from memory, see TORCH_PJRT_MAX_PROGRAMS), and, as of now, "programs" (those in memory). Dictionaries
+    of counts: "compile_reasons", "fallback_ops", "host_kernel_ops".
     """
     return _core.stats()
 
