@@ -1,0 +1,67 @@
+//! What eigenvalues and singular values share: scaling, order, and the error of an algorithm that does not converge.
+
+use stablehlo::{Builder, TensorType, Value};
+
+use super::{INDEX, expand, extents, take_rows, transposed};
+use crate::call::Call;
+use crate::convert;
+use crate::dtype::DType;
+use crate::error::{CheckKind, LoweringError};
+use crate::formula::formula;
+use crate::sorting::less;
+
+type Result<T> = std::result::Result<T, LoweringError>;
+
+/// Matrices whose largest elements lie between 1 and 4, and the powers of two by which they were divided.
+pub struct Scaled {
+    pub matrix: Value,
+    /// `[batch, 1]`, real.
+    pub scale: Value,
+}
+
+/// Squares of elements must neither overflow nor vanish.
+pub fn scaled(b: &mut Builder, x: Value) -> Result<Scaled> {
+    let dims = extents(b, x);
+    let dtype = convert::dtype_of(b, x)?;
+    let magnitude = if dtype.is_complex() {
+        let (re, im) = (b.real(x)?, b.imag(x)?);
+        formula(b, [re, im], |[re, im]| re.abs().max(im.abs()))?
+    } else {
+        b.abs(x)?
+    };
+    let largest = b.reduce_max(magnitude, &[1, 2])?;
+    let exponent_bits = if dtype.real() == DType::Float64 { 11 } else { 8 };
+    // Half of it, which rounds to a power of two in range.
+    let half = formula(b, [largest], |[x]| x * 0.5)?;
+    let power = b.reduce_precision(half, exponent_bits, 0)?;
+    let scale = formula(b, [power], |[x]| x.eq(x.splat(0.0)).select(x.splat(1.0), x))?;
+    let scale = b.reshape(scale, &[dims[0], 1])?;
+    let divisor = b.reshape(scale, &[dims[0], 1, 1])?;
+    let divisor = convert::convert(b, divisor, dtype)?;
+    let [divisor] = expand(b, [divisor], &dims)?;
+    Ok(Scaled { matrix: b.divide(x, divisor)?, scale })
+}
+
+/// `values` `[batch, n]`, sorted, and for each place the column it comes from, `[batch, n, 1]`.
+pub fn sorted(b: &mut Builder, values: Value, descending: bool) -> Result<(Value, Value)> {
+    let dims = [b.dims(values)[0], b.dims(values)[1]];
+    let positions = b.iota(TensorType::new(INDEX.element_type(), &dims), 1)?;
+    let sorted = b.sort(&[values, positions], 1, true, |b, args| {
+        let (x, y) = if descending { (args[1], args[0]) } else { (args[0], args[1]) };
+        less(b, x, y)
+    })?;
+    Ok((sorted[0], b.reshape(sorted[1], &[dims[0], dims[1], 1])?))
+}
+
+pub fn take_columns(b: &mut Builder, x: Value, at: Value) -> Result<Value> {
+    let x = transposed(b, x)?;
+    let taken = take_rows(b, x, at)?;
+    transposed(b, taken)
+}
+
+/// Raises unless the algorithm has converged: elements that are not finite keep it from it.
+pub fn check_converged(c: &mut Call<'_>, converged: Value, message: &str) -> Result<()> {
+    let failed = c.b.not(converged)?;
+    c.check(failed, CheckKind::LinAlg, message);
+    Ok(())
+}
