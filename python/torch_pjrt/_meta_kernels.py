@@ -12,6 +12,12 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, *_: object, **__: object) -> tu
     return log_probs.new_empty(batch), log_probs.new_empty(batch, frames, 2 * targets.size(-1) + 1)
 
 
+def geqrf(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns lie one after the other, as LAPACK has them."""
+    *batch, rows, columns = matrix.shape
+    return matrix.new_empty(*batch, columns, rows).mT, matrix.new_empty(*batch, min(rows, columns))
+
+
 def like_second(_grad: Tensor, tensor: Tensor, *_: object, **__: object) -> Tensor:
     return torch.empty_like(tensor, memory_format=torch.legacy_contiguous_format)
 
@@ -19,6 +25,7 @@ def like_second(_grad: Tensor, tensor: Tensor, *_: object, **__: object) -> Tens
 KERNELS = [
     ("_ctc_loss.Tensor", ctc_loss),
     ("_ctc_loss_backward.Tensor", like_second),
+    ("geqrf", geqrf),
     ("fractional_max_pool3d_backward", like_second),
     ("multi_margin_loss_backward", like_second),
     ("multilabel_margin_loss_backward", like_second),

@@ -2,8 +2,15 @@
 //! batch dimensions the tensor has; positions are 32-bit integers. Algorithms are loops over rows, columns or blocks of
 //! them, so that programs do not grow with the matrices.
 
+pub mod cholesky;
+pub mod eigh;
+pub mod jacobi;
 pub mod lu;
+pub mod matrix_exp;
+pub mod qr;
 pub mod solve;
+pub mod spectral;
+pub mod svd;
 pub mod triangular;
 
 use stablehlo::{Builder, Direction, GatherDimensionNumbers, Precision, TensorType, Value};
@@ -235,4 +242,12 @@ pub fn diagonal(b: &mut Builder, x: Value) -> Result<Value> {
 pub fn block(n: i64) -> i64 {
     const BLOCK: i64 = 32;
     if n <= 2 * BLOCK { n } else { BLOCK }
+}
+
+/// `check_errors` makes the host look at info and name the element.
+pub fn refuse_check(c: &Call<'_>, index: usize) -> Result<()> {
+    match c.opt_bool(index)? {
+        Some(true) => Err(LoweringError::unsupported("check_errors=True")),
+        _ => Ok(()),
+    }
 }

@@ -5,7 +5,7 @@ use stablehlo::{Builder, Direction, Value};
 use super::lu::{self, Factors};
 use super::{
     INDEX, Triangle, adjoint, as_output, broadcast_batch, crop, diagonal, expand, extents, eye, matrices,
-    merge_batch, positions, transposed, triangle, zeros,
+    merge_batch, positions, refuse_check, transposed, triangle, zeros,
 };
 use crate::call::{Call, Outputs, Tensor};
 use crate::convert;
@@ -27,14 +27,6 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::_linalg_det", linalg_det),
     OpDef::new("aten::_linalg_slogdet", linalg_slogdet),
 ];
-
-/// `check_errors` makes the host look at info and name the element.
-fn refuse_check(c: &Call<'_>, index: usize) -> Result<()> {
-    match c.opt_bool(index)? {
-        Some(true) => Err(LoweringError::unsupported("check_errors=True")),
-        _ => Ok(()),
-    }
-}
 
 /// Every output filled with `numbers`, for matrices without elements.
 fn filled<const N: usize>(c: &mut Call<'_>, numbers: [i64; N]) -> Result<Outputs> {

@@ -105,7 +105,7 @@ fn substitute(b: &mut Builder, a: Value, rhs: Value, which: Coefficients) -> Res
 }
 
 /// Pads a square matrix with those of an identity.
-fn pad_with_ones(b: &mut Builder, a: Value, n: i64) -> Result<Value> {
+pub fn pad_with_ones(b: &mut Builder, a: Value, n: i64) -> Result<Value> {
     let given = b.dims(a)[1];
     let a = pad_to(b, a, n, n)?;
     let dims = extents(b, a);
