@@ -84,4 +84,6 @@ def measured(python: str, script: Path, name: str, rounds: int) -> dict[str, obj
     if done.returncode != 0:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
         return {"error": last[0]}
-    return json.loads(done.stdout.splitlines()[-1]) if done.stdout.strip() else None
+    # Some peers print at exit, too.
+    rows = [text for text in done.stdout.splitlines() if text.startswith("{")]
+    return json.loads(rows[-1]) if rows else None

@@ -8,10 +8,12 @@ from importlib.metadata import version
 os.environ["TPU_LIBRARY_PATH"] = os.environ["TORCH_PJRT_PLUGIN"]
 
 import torch
-import torch_tpu  # noqa: F401  (registers the device)
 from compare import main
+from torch_tpu import _loader
 
 if __name__ == "__main__":
+    # What its own load() calls where there is a TPU.
+    _loader._init_device("tpu")
     sys.exit(
         main(
             __doc__,
