@@ -1,6 +1,6 @@
 //! What eigenvalues and singular values share: scaling, order, and the error of an algorithm that does not converge.
 
-use stablehlo::{Builder, TensorType, Value};
+use stablehlo::{Builder, Direction, TensorType, Value};
 
 use super::{INDEX, expand, extents, take_rows, transposed};
 use crate::call::Call;
@@ -8,7 +8,6 @@ use crate::convert;
 use crate::dtype::DType;
 use crate::error::{CheckKind, LoweringError};
 use crate::formula::formula;
-use crate::sorting::less;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
@@ -42,13 +41,13 @@ pub fn scaled(b: &mut Builder, x: Value) -> Result<Scaled> {
     Ok(Scaled { matrix: b.divide(x, divisor)?, scale })
 }
 
-/// `values` `[batch, n]`, sorted, and for each place the column it comes from, `[batch, n, 1]`.
+/// `values` `[batch, n]`, sorted (NaN anywhere: it is refused), and for each place the column it comes from, `[batch, n, 1]`.
 pub fn sorted(b: &mut Builder, values: Value, descending: bool) -> Result<(Value, Value)> {
     let dims = [b.dims(values)[0], b.dims(values)[1]];
     let positions = b.iota(TensorType::new(INDEX.element_type(), &dims), 1)?;
     let sorted = b.sort(&[values, positions], 1, true, |b, args| {
         let (x, y) = if descending { (args[1], args[0]) } else { (args[0], args[1]) };
-        less(b, x, y)
+        b.compare(x, y, Direction::Lt)
     })?;
     Ok((sorted[0], b.reshape(sorted[1], &[dims[0], dims[1], 1])?))
 }
