@@ -33,7 +33,7 @@ def measure_peers(names: list[str], rounds: int) -> list[dict[str, object]]:
     rows = []
     for peer, script, packages in PEERS:
         try:
-            python = sys.executable if packages is None else environment(peer, HERE / packages)
+            python = sys.executable if packages is None else environment(HERE / packages)
         except subprocess.CalledProcessError as error:
             print(f"{peer}: not installed: {error}")
             continue
@@ -52,13 +52,13 @@ def line(row: dict[str, object]) -> str:
     return f"{row['peer']} ({row['version']}): {row['case']}: {row['seconds'] * 1e3:.2f} ms, {ratio}"
 
 
-def environment(peer: str, packages: Path) -> str:
-    """The Python of the peer's environment, which is made on first use."""
-    folder = ENVIRONMENTS / peer
+def environment(packages: Path) -> str:
+    """The Python of the environment with these packages, which is made on first use."""
+    folder = ENVIRONMENTS / packages.stem
     python = folder / "bin" / "python"
     installed = folder / ".installed"
     if not installed.exists() or installed.read_text() != packages.read_text():
-        print(f"==> Installing {peer} into {folder.relative_to(ROOT)}")
+        print(f"==> Installing {packages.name} into {folder.relative_to(ROOT)}")
         venv.create(folder, with_pip=True, clear=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", packages], check=True)
         installed.write_text(packages.read_text())
