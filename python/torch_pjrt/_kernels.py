@@ -11,7 +11,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from . import _ctc_loss, _histograms, _meta_kernels
+from . import _ctc_loss, _meta_kernels, _sparse
 
 
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
@@ -90,7 +90,7 @@ KERNELS = [
     ("randperm.generator_out", randperm_out, "PrivateUse1"),
     ("binary_cross_entropy", binary_cross_entropy_under_autocast, "AutocastPrivateUse1"),
     *_ctc_loss.KERNELS,
-    *_histograms.KERNELS,
+    *_sparse.KERNELS,
 ]
 
 

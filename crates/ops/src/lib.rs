@@ -38,6 +38,7 @@ mod indices;
 mod linalg;
 mod losses;
 mod lowering;
+mod margin_losses;
 mod masked;
 mod matmul;
 mod max_pooling;

@@ -138,6 +138,7 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::linalg::svd::OPS,
     crate::linalg::triangular::OPS,
     crate::losses::OPS,
+    crate::margin_losses::OPS,
     crate::masked::OPS,
     crate::matmul::OPS,
     crate::max_pooling::OPS,
