@@ -221,3 +221,10 @@ def test_addr_rounds_once(beta):
     compare(lambda *args: torch.addr(*args, beta=beta, alpha=0.2), base.float()[:1], x.float(), y.float())
     compare(torch.addr, torch.ones(5, 7).long(), torch.arange(5), torch.arange(7))
     compare(torch.addr, torch.zeros(2, 3).bool(), torch.tensor([True, False]), torch.ones(3).bool())
+
+
+def test_complex_halves_are_refused_by_name():
+    x = torch.ones(2, device="tpu")
+    for make in (x.chalf, lambda: torch.empty(2, dtype=torch.chalf, device="tpu")):
+        with pytest.raises(NotImplementedError, match="chalf"):
+            make()

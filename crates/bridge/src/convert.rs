@@ -43,9 +43,14 @@ pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
 }
 
 pub fn dtype(number: i8) -> Result<DType> {
+    /// `c10::ScalarType::ComplexHalf`
+    const COMPLEX_HALF: i8 = 8;
     DType::from_c10(number).ok_or_else(|| Error::NotImplemented {
         op: "tpu".to_owned(),
-        reason: format!("tensors of c10 scalar type {number} (quantised or of fewer than 8 bits)"),
+        reason: match number {
+            COMPLEX_HALF => "torch.complex32 (chalf): XLA has no complex numbers of halves".to_owned(),
+            _ => format!("tensors of c10 scalar type {number} (quantised or of fewer than 8 bits)"),
+        },
     })
 }
 

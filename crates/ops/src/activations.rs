@@ -165,7 +165,8 @@ fn shrink_backward(c: &mut Call<'_>) -> Result<Outputs> {
     let (grad, x, lambda) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
     let dtype = c.out(0)?.dtype;
     pointwise(c, dtype, [&grad, &x, &lambda], |[grad, x, lambda]| {
-        (x.gt(lambda) | x.lt(-lambda)).select(grad, x.splat(0.0))
+        // NaN lets the gradient through.
+        (x.ge(-lambda) & x.le(lambda)).select(x.splat(0.0), grad)
     })
 }
 

@@ -107,8 +107,8 @@ const LOG_GAMMA: [f64; 12] = [
     -0.40068563438653143,
     0.27058080842778454,
     -0.20738555102867398,
-    0.16955717699740818,
-    -0.14404989676884612,
+    0.16955717699740822,
+    -0.14404989676884614,
     0.12550966952474304,
     -0.11133426586956469,
     0.1000994575127818,
@@ -153,12 +153,14 @@ fn value<'f>(a: Expr<'f>, x: Expr<'f>, upper: bool) -> Expr<'f> {
     let by_large = temme(la, lx, upper);
     let inner = large.select(by_large, fraction.select(by_fraction, small.select(by_small, by_series)));
     let (none, all) = if upper { (one, zero) } else { (zero, one) };
-    // Edges, the last line first: negative or NaN; a = 0; x = 0; a infinite; x infinite.
-    let edge = x.eq(infinity).select(all, inner);
+    // Edges, the last line first: negative; a = 0; x = 0; a infinite; x infinite; NaN, which all others go before.
+    let nan = a.is_nan() | x.is_nan();
+    let edge = nan.select(x.splat(f64::NAN), inner);
+    let edge = x.eq(infinity).select(all, edge);
     let edge = a.eq(infinity).select(x.eq(infinity).select(x.splat(f64::NAN), none), edge);
     let edge = x.eq(zero).select(none, edge);
     let edge = a.eq(zero).select(x.gt(zero).select(all, x.splat(f64::NAN)), edge);
-    (a.ge(zero) & x.ge(zero)).select(edge, x.splat(f64::NAN))
+    (a.lt(zero) | x.lt(zero)).select(x.splat(f64::NAN), edge)
 }
 
 /// `x^a e^-x / gamma(a + 1)`, also where its factors overflow.
