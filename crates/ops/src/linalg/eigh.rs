@@ -16,7 +16,10 @@ use crate::registry::OpDef;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
-pub const OPS: &[OpDef] = &[OpDef::new("aten::_linalg_eigh", linalg_eigh)];
+pub const OPS: &[OpDef] = &[
+    OpDef::new("aten::_linalg_eigh", linalg_eigh),
+    OpDef::new("aten::linalg_matrix_sqrth", linalg_matrix_sqrth),
+];
 
 const NO_CONVERGENCE: &str = "linalg.eigh: The algorithm failed to converge because the input matrix is \
                               ill-conditioned or has too many repeated eigenvalues (error code: 1).";
@@ -50,6 +53,33 @@ fn linalg_eigh(c: &mut Call<'_>) -> Result<Outputs> {
         no_vectors
     };
     Ok([values, vectors].into())
+}
+
+/// linalg_matrix_sqrth(A): the square root of the Hermitian matrix that has A's lower triangle; negative eigenvalues, which
+/// rounding makes of zeros, count as zero.
+fn linalg_matrix_sqrth(c: &mut Call<'_>) -> Result<Outputs> {
+    let a = c.tensor(0)?;
+    if a.numel() == 0 {
+        let out = c.out(0)?.clone();
+        return Ok(zeros(c.b, out.dtype, &out.sizes)?.into());
+    }
+    let a = matrices(c, &a)?;
+    let dims = extents(c.b, a);
+    let dtype = convert::dtype_of(c.b, a)?;
+    let a = hermitian(c.b, a, Triangle::Lower)?;
+    let Scaled { matrix, scale } = scaled(c.b, a)?;
+    // A matrix that is not finite has the root NaN.
+    let Eigen { values, vectors, .. } = eigen(c.b, matrix)?;
+    let [scale] = expand(c.b, [scale], &dims[..2])?;
+    let roots =
+        formula(c.b, [values, scale], |[value, scale]| value.max(value.splat(0.0)).sqrt() * scale.sqrt())?;
+    let roots = convert::convert(c.b, roots, dtype)?;
+    let roots = c.b.reshape(roots, &[dims[0], 1, dims[2]])?;
+    let [roots] = expand(c.b, [roots], &dims)?;
+    let scaled = c.b.multiply(vectors, roots)?;
+    let rows = adjoint(c.b, vectors)?;
+    let root = matmul(c.b, scaled, rows)?;
+    Ok(as_output(c, 0, root)?.into())
 }
 
 /// The Hermitian matrix that has this triangle; the other one is not read, nor the imaginary part of the diagonal.

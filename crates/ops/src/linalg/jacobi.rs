@@ -76,8 +76,11 @@ pub fn orthogonalise(b: &mut Builder, x: Value, rows: i64) -> Result<Rotated> {
         },
     )?;
     let matrix = b.concatenate(&[state[2], state[3]], 2)?;
-    let converged = formula(b, [state[1]], |[off]| off.lt(off.splat(limits(real).epsilon.sqrt())))?;
-    Ok(Rotated { matrix: crop(b, matrix, height, n)?, converged })
+    let near = formula(b, [state[1]], |[off]| off.lt(off.splat(limits(real).epsilon.sqrt())))?;
+    let lengths = squared_lengths(b, matrix)?;
+    let finite = b.is_finite(lengths)?;
+    let finite = b.reduce_and(finite, &[0, 1])?;
+    Ok(Rotated { matrix: crop(b, matrix, height, n)?, converged: b.and(near, finite)? })
 }
 
 /// Columns `from..to`.
@@ -138,9 +141,9 @@ fn rotation(b: &mut Builder, left: Value, right: Value, rows: i64) -> Result<Rot
         formulas(b, [left_square, right_square, magnitude], |[l, r, dot]| {
             let (zero, one) = (dot.splat(0.0), dot.splat(1.0));
             let cosine = dot / (l.sqrt() * r.sqrt());
-            // NaN is neither above nor below, and stays.
-            let is_noise = l.min(r).lt(l.splat(limits.smallest));
-            let cosine = is_noise.select(zero, cosine);
+            // NaN is not: its matrix is given up, and the others go on.
+            let is_meant = l.min(r).ge(l.splat(limits.smallest)) & cosine.ge(zero);
+            let cosine = is_meant.select(cosine, zero);
             let turned = cosine.gt(dot.splat(limits.epsilon));
             let zeta = (r - l) / turned.select(dot + dot, one);
             let sign = zeta.lt(zero).select(-one, one);

@@ -6,7 +6,8 @@ use super::jacobi::{orthogonalise, squared_lengths};
 use super::qr::{self, Factors};
 use super::spectral::{Scaled, check_converged, scaled, sorted, take_columns};
 use super::{
-    Triangle, adjoint, as_output, crop, diagonal, expand, extents, eye, matrices, pad_to, triangle, zeros,
+    Triangle, adjoint, as_output, crop, diagonal, expand, extents, eye, matmul, matrices, pad_to, triangle,
+    zeros,
 };
 use crate::call::{Call, Outputs};
 use crate::convert;
@@ -16,7 +17,8 @@ use crate::registry::OpDef;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
-pub const OPS: &[OpDef] = &[OpDef::new("aten::_linalg_svd", linalg_svd)];
+pub const OPS: &[OpDef] =
+    &[OpDef::new("aten::_linalg_svd", linalg_svd), OpDef::new("aten::linalg_polar", linalg_polar)];
 
 const NO_CONVERGENCE: &str = "linalg.svd: The algorithm failed to converge because the input matrix contained \
                               non-finite values.";
@@ -47,6 +49,36 @@ fn linalg_svd(c: &mut Call<'_>) -> Result<Outputs> {
     let (u, v) = if m < n { (right, left) } else { (left, right) };
     let vh = adjoint(c.b, v)?;
     Ok([as_output(c, 0, u)?, values, as_output(c, 2, vh)?].into())
+}
+
+/// linalg_polar(A) -> U = W V^H with orthonormal columns, H = V S V^H, from A = W S V^H with m >= n
+fn linalg_polar(c: &mut Call<'_>) -> Result<Outputs> {
+    let a = c.tensor(0)?;
+    if a.numel() == 0 {
+        let h = c.out(1)?.clone();
+        let u = c.out(0)?.clone();
+        return Ok([identity(c.b, &u)?, zeros(c.b, h.dtype, &h.sizes)?].into());
+    }
+    let a = matrices(c, &a)?;
+    let dtype = convert::dtype_of(c.b, a)?;
+    let Scaled { matrix, scale } = scaled(c.b, a)?;
+    let Singular { values, vectors, converged } = singular(c.b, matrix, true, false)?;
+    check_converged(c, converged, NO_CONVERGENCE)?;
+    let Some((left, right)) = vectors else { return Err(LoweringError::unsupported("no vectors")) };
+    let dims = extents(c.b, right);
+    let [scale] = expand(c.b, [scale], &dims[..2])?;
+    let values = c.b.multiply(values, scale)?;
+    let values = convert::convert(c.b, values, dtype)?;
+    let values = c.b.reshape(values, &[dims[0], 1, dims[2]])?;
+    let [values] = expand(c.b, [values], &dims)?;
+    let scaled = c.b.multiply(right, values)?;
+    let rows = adjoint(c.b, right)?;
+    let u = matmul(c.b, left, rows)?;
+    let h = matmul(c.b, scaled, rows)?;
+    // Exactly Hermitian.
+    let other = adjoint(c.b, h)?;
+    let h = formula(c.b, [h, other], |[h, other]| (h + other) * 0.5)?;
+    Ok([as_output(c, 0, u)?, as_output(c, 1, h)?].into())
 }
 
 /// The vectors of a matrix without elements: any basis.
