@@ -36,7 +36,7 @@ def test_bags(mode, dtype):
     compare(bag(mode, include_last_offset=True), table(dtype))
 
 
-@pytest.mark.parametrize(("mode", "padding"), itertools.product(MODES, (2, 4, -1)))
+@pytest.mark.parametrize(("mode", "padding"), [*itertools.product(MODES, (2, 4, -1))])
 def test_padding(mode, padding):
     compare(bag(mode, padding_idx=padding), table())
 

@@ -25,7 +25,7 @@ def grid(*sizes, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("align_corners", [False, True])
-@pytest.mark.parametrize(("mode", "padding"), itertools.product(MODES, PADDINGS))
+@pytest.mark.parametrize(("mode", "padding"), [*itertools.product(MODES, PADDINGS)])
 def test_grid_sample(mode, padding, align_corners):
     def sample(x, points):
         return F.grid_sample(x, points, mode, padding, align_corners)

@@ -13,6 +13,8 @@ READS: dict[str, str] = {
     **dict.fromkeys(("argwhere", "masked_select", "nonzero", "repeat_interleave"), _SIZE),
     **dict.fromkeys(("__getitem__", "index_put"), _MASK),
     "narrow": "a start that is a tensor becomes a Python number",
+    "nn.functional.ctc_loss": "PyTorch itself makes Python numbers of lengths that are tensors",
+    "to_sparse": _SIZE,
     "corrcoef": f"{_CHECK}whether to warn of too few degrees of freedom",
     "cov": f"{_CHECK}whether to warn of too few degrees of freedom",
     "nn.functional.gaussian_nll_loss": f"{_CHECK}whether a variance is negative",
