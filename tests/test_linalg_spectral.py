@@ -111,6 +111,12 @@ def test_special_matrices(name):
     check_eigh(SPECIAL[name])
 
 
+def test_the_range_of_float64():
+    for factor in (1e300, 1e-300):
+        check_svd(random(4, 3, dtype=torch.float64) * factor)
+        check_eigh(random(4, 4, dtype=torch.float64) * factor)
+
+
 def test_rank_deficient_rectangles_have_full_bases():
     a = random(9, 2) @ random(2, 5, seed=1)
     check_svd(a)
@@ -118,11 +124,12 @@ def test_rank_deficient_rectangles_have_full_bases():
     check_svd(torch.zeros(6, 3))
 
 
-def test_diagonal_matrices_are_exact():
-    values, vectors = torch.linalg.eigh(DIAGONAL.to("tpu"))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_diagonal_matrices_are_exact(dtype):
+    values, vectors = torch.linalg.eigh(DIAGONAL.to("tpu", dtype))
     assert values.tolist() == [-1, -1, 0, 3]
     assert vectors.abs().sum().item() == 4
-    assert torch.linalg.svdvals(DIAGONAL.to("tpu")).tolist() == [3, 1, 1, 0]
+    assert torch.linalg.svdvals(DIAGONAL.to("tpu", dtype)).tolist() == [3, 1, 1, 0]
 
 
 def test_small_singular_values_are_relatively_exact():
@@ -292,3 +299,29 @@ def test_gradients_of_general_eigenvalues():
     a = random(4, 4, dtype=torch.float64)
     compare(lambda x: gradient(lambda x: torch.linalg.eigvals(x).abs().sum(), x), a)
     compare(lambda x: gradient(lambda x: torch.linalg.eig(x)[1].abs().sum(), x), a)
+
+
+@pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
+def test_least_squares_on_the_host(driver, tpu):
+    a, b = random(2, 5, 3), random(2, 5, 2, seed=1)
+    if driver != "gels":
+        a[0, :, 2] = a[0, :, 1]
+    tpu.reset_stats()
+    got = torch.linalg.lstsq(a.to("tpu"), b.to("tpu"), driver=driver)
+    for x, y in zip(got, torch.linalg.lstsq(a, b, driver=driver), strict=True):
+        assert x.device.type == "tpu"
+        torch.testing.assert_close(x.cpu(), y, rtol=1e-4, atol=1e-5)
+    assert tpu.stats()["host_kernel_ops"] == {"aten::linalg_lstsq.out": 1}
+
+
+def test_gradient_of_least_squares():
+    a, b = random(5, 3, dtype=torch.float64), random(5, 2, dtype=torch.float64)
+    compare(lambda a, b: gradient(lambda a: torch.linalg.lstsq(a, b).solution.sum(), a), a, b)
+
+
+@pytest.mark.parametrize("decompose", [torch.svd_lowrank, torch.pca_lowrank])
+def test_low_rank_approximations(decompose):
+    a = random(40, 3) @ random(3, 20, seed=1)
+    u, s, v = decompose(a.to("tpu"), q=6)
+    want = a - a.mean(0) if decompose is torch.pca_lowrank else a
+    torch.testing.assert_close(((u * s) @ v.mT).cpu(), want, rtol=1e-4, atol=1e-4)

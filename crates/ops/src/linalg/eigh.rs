@@ -4,7 +4,7 @@
 use stablehlo::{Builder, Value};
 
 use super::jacobi::{orthogonalise, squared_lengths};
-use super::spectral::{Scaled, check_converged, scaled, sorted, take_columns};
+use super::spectral::{Scaled, check_converged, scale_columns, scaled, sorted, take_columns, unscaled};
 use super::{
     Triangle, adjoint, as_output, conjugate, expand, extents, eye, matmul, matrices, positions, zeros,
 };
@@ -42,9 +42,7 @@ fn linalg_eigh(c: &mut Call<'_>) -> Result<Outputs> {
     let Eigen { values, vectors, converged } = eigen(c.b, matrix)?;
     check_converged(c, converged, NO_CONVERGENCE)?;
     let (values, order) = sorted(c.b, values, false)?;
-    let dims = [c.b.dims(values)[0], c.b.dims(values)[1]];
-    let [scale] = expand(c.b, [scale], &dims)?;
-    let values = c.b.multiply(values, scale)?;
+    let values = unscaled(c.b, values, scale)?;
     let values = c.b.reshape(values, &values_meta.sizes)?;
     let vectors = if c.opt_bool(2)?.unwrap_or(true) {
         let vectors = take_columns(c.b, vectors, order)?;
@@ -64,19 +62,13 @@ fn linalg_matrix_sqrth(c: &mut Call<'_>) -> Result<Outputs> {
         return Ok(zeros(c.b, out.dtype, &out.sizes)?.into());
     }
     let a = matrices(c, &a)?;
-    let dims = extents(c.b, a);
-    let dtype = convert::dtype_of(c.b, a)?;
     let a = hermitian(c.b, a, Triangle::Lower)?;
     let Scaled { matrix, scale } = scaled(c.b, a)?;
     // A matrix that is not finite has the root NaN.
     let Eigen { values, vectors, .. } = eigen(c.b, matrix)?;
-    let [scale] = expand(c.b, [scale], &dims[..2])?;
-    let roots =
-        formula(c.b, [values, scale], |[value, scale]| value.max(value.splat(0.0)).sqrt() * scale.sqrt())?;
-    let roots = convert::convert(c.b, roots, dtype)?;
-    let roots = c.b.reshape(roots, &[dims[0], 1, dims[2]])?;
-    let [roots] = expand(c.b, [roots], &dims)?;
-    let scaled = c.b.multiply(vectors, roots)?;
+    let values = unscaled(c.b, values, scale)?;
+    let roots = formula(c.b, [values], |[value]| value.max(value.splat(0.0)).sqrt())?;
+    let scaled = scale_columns(c.b, vectors, roots)?;
     let rows = adjoint(c.b, vectors)?;
     let root = matmul(c.b, scaled, rows)?;
     Ok(as_output(c, 0, root)?.into())

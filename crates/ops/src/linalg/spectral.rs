@@ -1,5 +1,7 @@
 //! What eigenvalues and singular values share: scaling, order, and the error of an algorithm that does not converge.
 
+use std::f64::consts::LOG2_E;
+
 use stablehlo::{Builder, Direction, TensorType, Value};
 
 use super::{INDEX, expand, extents, take_rows, transposed};
@@ -29,16 +31,36 @@ pub fn scaled(b: &mut Builder, x: Value) -> Result<Scaled> {
         b.abs(x)?
     };
     let largest = b.reduce_max(magnitude, &[1, 2])?;
-    let exponent_bits = if dtype.real() == DType::Float64 { 11 } else { 8 };
     // Half of it, which rounds to a power of two in range.
     let half = formula(b, [largest], |[x]| x * 0.5)?;
-    let power = b.reduce_precision(half, exponent_bits, 0)?;
+    let power = match dtype.real() {
+        // TPU compilers have no reduce_precision of their pairs of float32.
+        DType::Float64 => formula(b, [half], |[x]| x.splat(2.0).pow((x.log() * LOG2_E).floor()))?,
+        _ => b.reduce_precision(half, 8, 0)?,
+    };
     let scale = formula(b, [power], |[x]| x.eq(x.splat(0.0)).select(x.splat(1.0), x))?;
     let scale = b.reshape(scale, &[dims[0], 1])?;
     let divisor = b.reshape(scale, &[dims[0], 1, 1])?;
     let divisor = convert::convert(b, divisor, dtype)?;
     let [divisor] = expand(b, [divisor], &dims)?;
     Ok(Scaled { matrix: b.divide(x, divisor)?, scale })
+}
+
+/// What belongs to the scaled matrices, `[batch, n]`, of the matrices themselves.
+pub fn unscaled(b: &mut Builder, values: Value, scale: Value) -> Result<Value> {
+    let dims = [b.dims(values)[0], b.dims(values)[1]];
+    let [scale] = expand(b, [scale], &dims)?;
+    Ok(b.multiply(values, scale)?)
+}
+
+/// Column j times the real number `factors[batch, j]`.
+pub fn scale_columns(b: &mut Builder, x: Value, factors: Value) -> Result<Value> {
+    let dims = extents(b, x);
+    let dtype = convert::dtype_of(b, x)?;
+    let factors = convert::convert(b, factors, dtype)?;
+    let factors = b.reshape(factors, &[dims[0], 1, dims[2]])?;
+    let [factors] = expand(b, [factors], &dims)?;
+    Ok(b.multiply(x, factors)?)
 }
 
 /// `values` `[batch, n]`, sorted (NaN anywhere: it is refused), and for each place the column it comes from, `[batch, n, 1]`.

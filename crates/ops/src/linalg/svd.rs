@@ -3,16 +3,17 @@
 use stablehlo::{Builder, Value};
 
 use super::jacobi::{orthogonalise, squared_lengths};
-use super::qr::{self, Factors};
-use super::spectral::{Scaled, check_converged, scaled, sorted, take_columns};
+use super::qr;
+use super::spectral::{Scaled, check_converged, scale_columns, scaled, sorted, take_columns, unscaled};
 use super::{
-    Triangle, adjoint, as_output, crop, diagonal, expand, extents, eye, matmul, matrices, pad_to, triangle,
-    zeros,
+    Triangle, adjoint, as_output, crop, diagonal, extents, eye, matmul, matrices, pad_to, positions,
+    triangle, zeros,
 };
 use crate::call::{Call, Outputs};
 use crate::convert;
 use crate::error::LoweringError;
 use crate::formula::formula;
+use crate::graph::TensorMeta;
 use crate::registry::OpDef;
 
 type Result<T> = std::result::Result<T, LoweringError>;
@@ -38,9 +39,7 @@ fn linalg_svd(c: &mut Call<'_>) -> Result<Outputs> {
     let Scaled { matrix, scale } = scaled(c.b, tall)?;
     let Singular { values, vectors, converged } = singular(c.b, matrix, with_vectors, full)?;
     check_converged(c, converged, NO_CONVERGENCE)?;
-    let dims = [c.b.dims(values)[0], c.b.dims(values)[1]];
-    let [scale] = expand(c.b, [scale], &dims)?;
-    let values = c.b.multiply(values, scale)?;
+    let values = unscaled(c.b, values, scale)?;
     let values = c.b.reshape(values, &s_meta.sizes)?;
     let Some((left, right)) = vectors else {
         let u = zeros(c.b, u_meta.dtype, &u_meta.sizes)?;
@@ -55,26 +54,19 @@ fn linalg_svd(c: &mut Call<'_>) -> Result<Outputs> {
 fn linalg_polar(c: &mut Call<'_>) -> Result<Outputs> {
     let a = c.tensor(0)?;
     if a.numel() == 0 {
-        let h = c.out(1)?.clone();
-        let u = c.out(0)?.clone();
+        let (u, h) = (c.out(0)?.clone(), c.out(1)?.clone());
         return Ok([identity(c.b, &u)?, zeros(c.b, h.dtype, &h.sizes)?].into());
     }
     let a = matrices(c, &a)?;
-    let dtype = convert::dtype_of(c.b, a)?;
     let Scaled { matrix, scale } = scaled(c.b, a)?;
     let Singular { values, vectors, converged } = singular(c.b, matrix, true, false)?;
     check_converged(c, converged, NO_CONVERGENCE)?;
     let Some((left, right)) = vectors else { return Err(LoweringError::unsupported("no vectors")) };
-    let dims = extents(c.b, right);
-    let [scale] = expand(c.b, [scale], &dims[..2])?;
-    let values = c.b.multiply(values, scale)?;
-    let values = convert::convert(c.b, values, dtype)?;
-    let values = c.b.reshape(values, &[dims[0], 1, dims[2]])?;
-    let [values] = expand(c.b, [values], &dims)?;
-    let scaled = c.b.multiply(right, values)?;
+    let values = unscaled(c.b, values, scale)?;
     let rows = adjoint(c.b, right)?;
     let u = matmul(c.b, left, rows)?;
-    let h = matmul(c.b, scaled, rows)?;
+    let h = scale_columns(c.b, right, values)?;
+    let h = matmul(c.b, h, rows)?;
     // Exactly Hermitian.
     let other = adjoint(c.b, h)?;
     let h = formula(c.b, [h, other], |[h, other]| (h + other) * 0.5)?;
@@ -82,7 +74,7 @@ fn linalg_polar(c: &mut Call<'_>) -> Result<Outputs> {
 }
 
 /// The vectors of a matrix without elements: any basis.
-fn identity(b: &mut Builder, meta: &crate::graph::TensorMeta) -> Result<Value> {
+fn identity(b: &mut Builder, meta: &TensorMeta) -> Result<Value> {
     let [batch @ .., rows, columns] = &meta.sizes[..] else {
         return zeros(b, meta.dtype, &meta.sizes);
     };
@@ -141,7 +133,7 @@ fn complete(b: &mut Builder, w: Value, width: i64) -> Result<Value> {
     let dtype = convert::dtype_of(b, w)?;
     let w = pad_to(b, w, width, width)?;
     let identity = eye(b, dtype, &dims)?;
-    let rows = super::positions(b, &dims, 1)?;
+    let rows = positions(b, &dims, 1)?;
     formula(b, [w, identity, rows], |[w, identity, rows]| rows.lt(rows.splat_int(n)).select(w, identity))
 }
 
@@ -149,17 +141,12 @@ fn complete(b: &mut Builder, w: Value, width: i64) -> Result<Value> {
 /// QR factors, whose R is diagonal.
 fn directions(b: &mut Builder, x: Value) -> Result<Value> {
     let dims = extents(b, x);
-    let [batch, n, _] = dims;
     let dtype = convert::dtype_of(b, x)?;
     let factors = qr::factor(b, x)?;
-    let Factors { packed, .. } = factors;
-    let r = diagonal(b, packed)?;
+    let r = diagonal(b, factors.packed)?;
     let r = b.real(r)?;
     let signs = formula(b, [r], |[r]| r.lt(r.splat(0.0)).select(r.splat(-1.0), r.splat(1.0)))?;
-    let signs = convert::convert(b, signs, dtype)?;
-    let signs = b.reshape(signs, &[batch, 1, n])?;
-    let [signs] = expand(b, [signs], &dims)?;
     let identity = eye(b, dtype, &dims)?;
-    let signed = b.multiply(identity, signs)?;
+    let signed = scale_columns(b, identity, signs)?;
     qr::apply(b, factors, signed, false)
 }
