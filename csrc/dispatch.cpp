@@ -126,6 +126,21 @@ void by_position(const Operator& op, Stack& stack) {
   op.handle.redispatchBoxed(c10::DispatchKeySet(kUnusedKey), &stack);
 }
 
+// Dimensions beyond the one that is cut lie as far apart as it is long.
+void cut_to_extent(Outputs& outputs, const int8_t* extents) {
+  const auto extent = outputs.back().item<int64_t>();
+  outputs.pop_back();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (extents[i] < 0) continue;
+    auto sizes = outputs[i].sizes().vec(), strides = outputs[i].strides().vec();
+    const auto largest = std::max<int64_t>(sizes[extents[i]], 1), step = strides[extents[i]];
+    sizes[extents[i]] = extent;
+    for (auto& stride : strides)
+      if (stride > step) stride = stride / largest * std::max<int64_t>(extent, 1);
+    outputs[i].unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  }
+}
+
 Outputs execute(const abi::Call& call, const abi::PlanInfo& info) {
   Outputs outputs;
   c10::SmallVector<abi::Tensor, 4> descriptions;
@@ -137,17 +152,7 @@ Outputs execute(const abi::Call& call, const abi::PlanInfo& info) {
     descriptions.push_back(defined ? describe(outputs.back()) : abi::Tensor{});
   }
   check(core->execute(&call, descriptions.data(), info.nouts));
-  if (C10_UNLIKELY(info.bounded)) {
-    auto sizes = outputs[0].sizes().vec();
-    sizes[0] = outputs[1].item<int64_t>();
-    outputs.pop_back();
-    auto* impl = outputs[0].unsafeGetTensorImpl();
-    if (sizes.size() == 2 && outputs[0].stride(0) == 1) {
-      impl->set_sizes_and_strides(sizes, {1, std::max<int64_t>(sizes[0], 1)});
-    } else {
-      impl->set_sizes_contiguous(sizes);
-    }
-  }
+  if (C10_UNLIKELY(info.extents != nullptr)) cut_to_extent(outputs, info.extents);
   return outputs;
 }
 
@@ -183,7 +188,7 @@ void stop_at_out(const Operator& op, Stack& stack) {
   push_results(op, none, stack);
 }
 
-void run(const Operator& op, Stack& stack) {
+void run(const Operator& op, Stack& stack, bool resized = false) {
   if (C10_UNLIKELY(shape_only != nullptr)) return stop_at_out(op, stack);
   if (C10_UNLIKELY(op.has_indices)) expand_indices(op, stack);
   const auto arguments = torch::jit::last(stack, op.nargs);
@@ -193,7 +198,12 @@ void run(const Operator& op, Stack& stack) {
     abi::PlanInfo info{};
     const auto status = core->plan(&call.c, &info);
     if (C10_UNLIKELY(status == abi::Status::Miss)) {
-      if (!build_plan(op, call.c, arguments, info)) return run(op, stack);
+      if (!build_plan(op, call.c, arguments, info)) {
+        // One tensor given for two results would change its size for ever.
+        TORCH_CHECK(!resized, "tpu: '", op.handle.operator_name(), "' cannot write results of different sizes into one ",
+                    "tensor");
+        return run(op, stack, true);
+      }
     } else {
       check(status);
     }

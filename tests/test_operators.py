@@ -223,8 +223,42 @@ def test_addr_rounds_once(beta):
     compare(torch.addr, torch.zeros(2, 3).bool(), torch.tensor([True, False]), torch.ones(3).bool())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_frexp(dtype):
+    least = torch.finfo(dtype).smallest_normal
+    x = torch.cat([INFINITE.to(dtype), torch.tensor([1, -3, 0.1, 65504]).to(dtype)])
+    small = torch.tensor([1.0, -1.5, 0.5, 0.25]).to(dtype) * least
+    for part in range(2):
+        compare(lambda x, part=part: torch.frexp(x)[part], x)
+        if dtype not in (torch.bfloat16, torch.float16):  # Widened first, and there subnormals may be zeros.
+            compare(lambda x, part=part: torch.frexp(x)[part], small)
+    compare(lambda x, m, e: torch.frexp(x, out=(m, e))[0], x, x[:0], torch.empty(0, dtype=torch.int32))
+    with pytest.raises(RuntimeError, match="only supports floating-point"):
+        torch.frexp(torch.ones(2, dtype=torch.int64, device="tpu"))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.bool]
+)
+def test_hash_tensor(dtype):
+    x = (GRID - 4).to(dtype)
+    compare(torch.hash_tensor, x)
+    compare(lambda x: torch.hash_tensor(x, 1), x)
+    compare(lambda x: torch.hash_tensor(x, (0, 1), keepdim=True), x)
+    compare(lambda x: torch.hash_tensor(x, 1), x[:, :0].t())
+    compare(lambda x: torch.hash_tensor(x, 0, out=x.new_empty(0, dtype=torch.uint64)), x)
+    compare(torch.hash_tensor, x[0, 0])
+    with pytest.raises(RuntimeError, match="mode"):
+        torch.hash_tensor(x.to("tpu"), mode=1)
+    with pytest.raises(RuntimeError, match="dim to be specified"):
+        torch.hash_tensor(x[:0].to("tpu"))
+    with pytest.raises(RuntimeError, match="uint64"):
+        torch.hash_tensor(x.to("tpu"), 0, out=torch.empty(0, device="tpu"))
+
+
 def test_complex_halves_are_refused_by_name():
     x = torch.ones(2, device="tpu")
-    for make in (x.chalf, lambda: torch.empty(2, dtype=torch.chalf, device="tpu")):
+    empty = torch.empty(2, dtype=torch.chalf, device="tpu")
+    for use in (x.chalf, empty.cpu, lambda: empty + 1, lambda: torch.ones(2, dtype=torch.chalf).to("tpu")):
         with pytest.raises(NotImplementedError, match="chalf"):
-            make()
+            use()

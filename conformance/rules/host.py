@@ -11,7 +11,20 @@ _CHECK = "PyTorch itself looks at a value: "
 READS: dict[str, str] = {
     **dict.fromkeys(("allclose", "equal", "item"), _NUMBER),
     **dict.fromkeys(("argwhere", "masked_select", "nonzero", "repeat_interleave"), _SIZE),
+    **dict.fromkeys(("bincount", "unique", "unique_consecutive"), _SIZE),
     **dict.fromkeys(("__getitem__", "index_put"), _MASK),
+    **dict.fromkeys(
+        (
+            "linalg.cholesky",
+            "linalg.inv",
+            "linalg.lu_factor",
+            "linalg.solve",
+            "linalg.tensorinv",
+            "linalg.tensorsolve",
+        ),
+        f"{_CHECK}whether the factorisation succeeded",
+    ),
+    "linalg.matrix_power": f"{_CHECK}whether the inverse exists, for negative powers",
     "narrow": "a start that is a tensor becomes a Python number",
     "nn.functional.ctc_loss": "PyTorch itself makes Python numbers of lengths that are tensors",
     "to_sparse": _SIZE,
@@ -21,4 +34,10 @@ READS: dict[str, str] = {
     "nn.functional.one_hot": f"{_CHECK}the range of the classes",
 }
 # Operators that the host computes by design.
-KERNELS: dict[str, str] = {}
+KERNELS: dict[str, str] = {
+    **dict.fromkeys(
+        ("aten::linalg_ldl_factor_ex.out", "aten::linalg_ldl_solve.out"),
+        "the pivots of a symmetric indefinite matrix are chosen element by element",
+    ),
+    "aten::linalg_lstsq.out": "the rank decides the sizes of the results",
+}

@@ -6,12 +6,14 @@ number, which takes longer than Python does, and go on with others.
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from . import _ctc_loss, _meta_kernels, _sparse
+from . import _ctc_loss, _histograms, _meta_kernels, _sparse
 
 
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
@@ -36,11 +38,20 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Ten
 
 
 def nonzero_out(self: Tensor, *, out: Tensor) -> Tensor:
+    return _positions_into(out, "nonzero", torch.nonzero, self)
+
+
+def nonzero_static_out(self: Tensor, *, size: int, fill_value: int = -1, out: Tensor) -> Tensor:
+    function = functools.partial(torch.nonzero_static, size=size, fill_value=fill_value)
+    return _positions_into(out, "nonzero_static", function, self)
+
+
+def _positions_into(out: Tensor, name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     if out.dtype != torch.int64:
         raise RuntimeError(
-            f"nonzero: Expected out tensor to have scalar type Long but got scalar type {out.dtype}"
+            f"{name}: Expected out tensor to have scalar type Long but got scalar type {out.dtype}"
         )
-    result = torch.nonzero(self)
+    result = function(x)
     if _resized(out, result):
         out.as_strided_(result.size(), result.stride())
     return out.copy_(result)
@@ -86,11 +97,13 @@ def binary_cross_entropy_under_autocast(*arguments: object, **options: object) -
 KERNELS = [
     ("repeat_interleave.Tensor", repeat_interleave, "PrivateUse1"),
     ("nonzero.out", nonzero_out, "PrivateUse1"),
+    ("nonzero_static.out", nonzero_static_out, "PrivateUse1"),
     ("masked_select.out", masked_select_out, "PrivateUse1"),
     ("randperm.generator_out", randperm_out, "PrivateUse1"),
     ("binary_cross_entropy", binary_cross_entropy_under_autocast, "AutocastPrivateUse1"),
     *_ctc_loss.KERNELS,
     *_sparse.KERNELS,
+    *_histograms.KERNELS,
 ]
 
 

@@ -166,8 +166,9 @@ pub struct PlanInfo {
     pub outs: *const Meta,
     /// Run at::native::cpu_fallback: the policy allows it.
     pub host_fallback: bool,
-    /// The outputs are an upper bound of the one result, valid rows first, and a 0-d tensor: the number of its rows.
-    pub bounded: bool,
+    /// Null, or where sizes depend on values: the last output, 0-d, counts an extent, and this says which dimension it
+    /// is of each of the others (-1: of none). They are as large as they can be, what is valid first.
+    pub extents: *const i8,
     /// A list that the call writes shares memory with another position of its lists: one program for all positions
     /// would not see what the earlier ones write.
     pub by_position: bool,

@@ -148,6 +148,7 @@ unsafe extern "C" fn build(
         };
         // SAFETY: the shim passes a place for the answer.
         let info = unsafe { &mut *info };
+        let metas = meta::with_given_shape(&call, metas);
         meta::check_written(&call, &metas)?;
         match meta::resized(&call, &metas) {
             Some(written) => describe_resized(written, info),
@@ -170,7 +171,7 @@ unsafe fn meta_result(call: &Call, metas: &abi::MetaResult) -> Result<MetaResult
         let functional = convert::metas(metas.functional, metas.nfunctional)?;
         let mutated = call.mutated_slots().into_iter().zip(mutated);
         let mutated = mutated.filter_map(|(slot, meta)| Some((slot, meta?))).collect();
-        Ok(MetaResult { functional, mutated, error: None })
+        Ok(MetaResult { functional, mutated, ..MetaResult::default() })
     }
 }
 
@@ -183,7 +184,7 @@ fn describe(plan: Arc<Plan>, info: &mut abi::PlanInfo) {
             nouts: current.outs.len() as u32,
             outs: current.outs.as_ptr(),
             host_fallback: recorded.host_fallback,
-            bounded: recorded.bounded,
+            extents: if recorded.bounded.is_empty() { std::ptr::null() } else { recorded.bounded.as_ptr() },
             by_position: false,
             resized: false,
         };

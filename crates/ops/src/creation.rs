@@ -2,7 +2,8 @@
 
 use stablehlo::{TensorType, Value};
 
-use crate::call::{Call, Outputs};
+use crate::call::{Call, Outputs, Tensor};
+use crate::convert::broadcast_to;
 use crate::dtype::DType;
 use crate::error::LoweringError;
 use crate::formula::formula;
@@ -15,11 +16,15 @@ pub const OPS: &[OpDef] = &[
     // The numbers decide how many elements there are.
     OpDef::new("aten::arange", |c| arange(c, None, None)).attributes(&[0]),
     OpDef::new("aten::arange.start", |c| arange(c, Some(0), None)).attributes(&[0, 1]),
-    OpDef::new("aten::arange.start_out", |c| arange(c, Some(0), Some(2))).attributes(&[0, 1, 2]),
+    OpDef::new("aten::arange.start_out", |c| arange(c, Some(0), Some(2)))
+        .attributes(&[0, 1, 2])
+        .keeps_shape(),
     OpDef::new("aten::arange.start_step", |c| arange(c, Some(0), Some(2))).attributes(&[0, 1, 2]),
     OpDef::new("aten::_efficientzerotensor", |c| filled(c, 0)),
     OpDef::new("aten::eye", eye),
     OpDef::new("aten::eye.m", eye),
+    OpDef::new("aten::eye.m_out", eye),
+    OpDef::new("aten::eye.out", eye),
     OpDef::new("aten::fill.Scalar", |c| fill(c, 1)),
     OpDef::new("aten::fill.Tensor", |c| fill(c, 1)),
     OpDef::new("aten::fill_.Scalar", |c| fill(c, 1)),
@@ -30,13 +35,16 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::linspace.Scalar_Tensor", linspace),
     OpDef::new("aten::linspace.Tensor_Scalar", linspace),
     OpDef::new("aten::linspace.Tensor_Tensor", linspace),
+    OpDef::new("aten::linspace.out", linspace).keeps_shape(),
+    OpDef::new("aten::logspace", logspace),
+    OpDef::new("aten::logspace.out", logspace).keeps_shape(),
     OpDef::new("aten::new_full", |c| fill(c, 2)).composite(),
     OpDef::new("aten::new_ones", |c| filled(c, 1)).composite(),
     OpDef::new("aten::new_zeros", |c| filled(c, 0)).composite(),
     OpDef::new("aten::ones", |c| filled(c, 1)),
     OpDef::new("aten::ones_like", |c| filled(c, 1)).composite(),
-    OpDef::new("aten::range.out", |c| arange(c, Some(0), Some(2))).attributes(&[0, 1, 2]),
-    OpDef::new("aten::range.out_", |c| arange(c, Some(0), None)).attributes(&[0, 1]),
+    OpDef::new("aten::range.out", |c| arange(c, Some(0), Some(2))).attributes(&[0, 1, 2]).keeps_shape(),
+    OpDef::new("aten::range.out_", |c| arange(c, Some(0), None)).attributes(&[0, 1]).keeps_shape(),
     OpDef::new("aten::scalar_tensor", |c| fill(c, 0)),
     OpDef::new("aten::tril", |c| triangle(c, true)),
     OpDef::new("aten::tril_indices", |c| triangle_indices(c, true)),
@@ -63,9 +71,13 @@ fn fill(c: &mut Call<'_>, value: usize) -> Result<Outputs> {
     Ok(c.broadcast(&value, out.dtype, &out.sizes)?.into())
 }
 
-/// 0, 1, 2, ... along the only dimension of output 0, in `dtype`.
-fn positions(c: &mut Call<'_>, dtype: DType, len: i64) -> Result<Value> {
-    Ok(c.b.iota(TensorType::new(dtype.element_type(), &[len]), 0)?)
+/// 0, 1, 2, ... in `dtype`, one for each element of output 0. A tensor given for it keeps its shape when it has the right
+/// number of elements.
+fn positions(c: &mut Call<'_>, dtype: DType) -> Result<Value> {
+    let sizes = c.out(0)?.sizes.clone();
+    let numbers = TensorType::new(dtype.element_type(), &[sizes.iter().product()]);
+    let numbers = c.b.iota(numbers, 0)?;
+    Ok(c.b.reshape(numbers, &sizes)?)
 }
 
 /// The type in which CPU steps through a range (`at::acc_type` on CPU).
@@ -83,8 +95,7 @@ fn range_type(dtype: DType) -> DType {
 fn arange(c: &mut Call<'_>, start: Option<usize>, step: Option<usize>) -> Result<Outputs> {
     let out = c.out(0)?.clone();
     let dtype = range_type(out.dtype);
-    let len = out.sizes.first().copied().unwrap_or(0);
-    let mut value = positions(c, dtype, len)?;
+    let mut value = positions(c, dtype)?;
     if let Some(step) = step.filter(|step| !c.is_one(*step)) {
         let step = c.scalar(step, dtype)?;
         let step = c.b.broadcast_scalar(step, &out.sizes)?;
@@ -103,35 +114,55 @@ fn iota(c: &mut Call<'_>) -> Result<Outputs> {
     let out = c.out(0)?.clone();
     let (start, step) = (c.int(1)?, c.int(2)?);
     let dtype = DType::Int64;
-    let value = positions(c, dtype, out.sizes.first().copied().unwrap_or(0))?;
+    let value = positions(c, dtype)?;
     let value = formula(c.b, [value], |[i]| i.splat_int(start) + i * i.splat_int(step))?;
     Ok(c.convert(value, out.dtype)?.into())
 }
 
-/// From both ends towards the middle, so that both ends are exact.
-fn linspace(c: &mut Call<'_>) -> Result<Outputs> {
+/// Equal steps from argument 0 to argument 1, `steps` numbers (argument 2) computed in `dtype`: from both ends towards
+/// the middle, so that both ends are exact. For one number there is no step.
+fn steps_between(c: &mut Call<'_>, dtype: DType) -> Result<Value> {
     let out = c.out(0)?.clone();
     let steps = c.int(2)?;
-    // Integers step in double, in the type itself otherwise.
-    let dtype = if out.dtype.is_integral(true) { DType::Float64 } else { out.dtype.opmath() };
     let (start, end) = (c.tensor(0)?, c.tensor(1)?);
-    let bound = |c: &mut Call<'_>, tensor: &crate::call::Tensor| {
+    let bound = |c: &mut Call<'_>, tensor: &Tensor| {
         let value = c.value(tensor, out.dtype)?;
         let value = c.convert(value, dtype)?;
-        crate::convert::broadcast_to(c.b, value, &out.sizes)
+        broadcast_to(c.b, value, &out.sizes)
     };
     let start = bound(c, &start)?;
     if steps <= 1 {
-        return Ok(c.convert(start, out.dtype)?.into());
+        return Ok(start);
     }
     let end = bound(c, &end)?;
-    let index = positions(c, DType::Int64, steps)?;
-    let value = formula(c.b, [start, end, index], |[start, end, index]| {
+    let index = positions(c, DType::Int64)?;
+    formula(c.b, [start, end, index], |[start, end, index]| {
         let step = (end - start) / (steps - 1) as f64;
         let low = start + step * index.to(dtype);
         let high = end - step * (index.splat_int(steps - 1) - index).to(dtype);
         index.lt(index.splat_int(steps / 2)).select(low, high)
-    })?;
+    })
+}
+
+/// Integers step in double, in the type itself otherwise.
+fn linspace(c: &mut Call<'_>) -> Result<Outputs> {
+    let out = c.out(0)?.clone();
+    let dtype = if out.dtype.is_integral(true) { DType::Float64 } else { out.dtype.opmath() };
+    let value = steps_between(c, dtype)?;
+    Ok(c.convert(value, out.dtype)?.into())
+}
+
+/// aten::logspace(start, end, steps, base=10): powers of the base. For integers the CPU's exponents are float32, its
+/// powers float64.
+fn logspace(c: &mut Call<'_>) -> Result<Outputs> {
+    let (out, base) = (c.out(0)?.clone(), c.float(3)?);
+    if out.dtype.is_bool() {
+        return Err(LoweringError::unsupported("logspace of bool"));
+    }
+    let is_integral = out.dtype.is_integral(false);
+    let exponents = steps_between(c, if is_integral { DType::Float32 } else { out.dtype.opmath() })?;
+    let exponents = if is_integral { c.convert(exponents, DType::Float64)? } else { exponents };
+    let value = formula(c.b, [exponents], |[x]| x.splat(base).pow(x))?;
     Ok(c.convert(value, out.dtype)?.into())
 }
 

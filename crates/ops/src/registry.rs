@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use crate::bounds::Bound;
 use crate::call::{Call, Outputs};
 use crate::dtype::DType;
 use crate::error::LoweringError;
-use crate::graph::TensorMeta;
 
 pub type Lower = fn(&mut Call<'_>) -> Result<Outputs, LoweringError>;
 
@@ -32,9 +32,12 @@ pub struct OpDef {
     /// Positions of arguments that the operator writes although its schema does not say so. Their new values are its
     /// last outputs.
     pub writes: &'static [usize],
-    /// For operators whose result's first extent depends on values: the largest the result can be, from the tensor
-    /// arguments. The lowering gives the result at that size, valid rows first, and their number (0-d int64).
-    pub bounded: Option<fn(&[TensorMeta]) -> TensorMeta>,
+    /// A tensor given for the output keeps its shape when it has the right number of elements, whatever the Meta kernel
+    /// says.
+    pub keeps_shape: bool,
+    /// For operators whose results' sizes depend on values: the largest that they can be. The lowering gives the results
+    /// at that size, what is valid first, and its extent (0-d int64).
+    pub bounded: Option<Bound>,
     /// For operators that answer with one number, which Meta kernels cannot give: its dtype. The lowering gives it as a
     /// 0-d output.
     pub answer: Option<DType>,
@@ -52,6 +55,7 @@ impl OpDef {
             float_operands: &[],
             channels_last: &[],
             writes: &[],
+            keeps_shape: false,
             bounded: None,
             answer: None,
             explicit: true,
@@ -83,7 +87,12 @@ impl OpDef {
         self
     }
 
-    pub const fn bounded(mut self, bound: fn(&[TensorMeta]) -> TensorMeta) -> Self {
+    pub const fn keeps_shape(mut self) -> Self {
+        self.keeps_shape = true;
+        self
+    }
+
+    pub const fn bounded(mut self, bound: Bound) -> Self {
         self.bounded = Some(bound);
         self
     }
@@ -124,16 +133,18 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::foreach::OPS,
     crate::fractional_pooling::OPS,
     crate::fourier::OPS,
+    crate::frexp::OPS,
     crate::grad_scaling::OPS,
     crate::grid_sampling::OPS,
     crate::grouped_matmul::OPS,
+    crate::hashing::OPS,
     crate::histogram::OPS,
     crate::incomplete_gamma::OPS,
     crate::indexing::OPS,
     crate::linalg::cholesky::OPS,
-    crate::linalg::eigh::OPS,
     crate::linalg::matrix_exp::OPS,
     crate::linalg::qr::OPS,
+    crate::linalg::eigh::OPS,
     crate::linalg::solve::OPS,
     crate::linalg::svd::OPS,
     crate::linalg::triangular::OPS,
@@ -159,12 +170,14 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::scans::OPS,
     crate::scatter::OPS,
     crate::searching::OPS,
+    crate::segments::OPS,
     crate::softmax::OPS,
     crate::sorting::OPS,
     crate::special::OPS,
     crate::strided::OPS,
     crate::ternary::OPS,
     crate::unary::OPS,
+    crate::unique::OPS,
     crate::view_scatter::OPS,
     crate::views::OPS,
 ];

@@ -3,49 +3,47 @@
 use smallvec::smallvec;
 use stablehlo::{Builder, Direction, ElementType, TensorType, Value};
 
+use crate::bounds::{Arguments, Bounded};
 use crate::call::{Call, Outputs};
 use crate::dtype::DType;
 use crate::error::LoweringError;
-use crate::graph::{Dims, TensorMeta};
+use crate::graph::{Dims, Number, TensorMeta};
+use crate::indices::iota;
 use crate::registry::OpDef;
+use crate::views::slice_dim;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
     OpDef::new("aten::nonzero", nonzero).bounded(every_index),
+    OpDef::new("aten::nonzero_static", nonzero_static),
     OpDef::new("aten::masked_select", masked_select).bounded(every_element),
 ];
 
-fn row_major(dtype: DType, sizes: &[i64]) -> TensorMeta {
-    let mut strides = Dims::from_elem(1, sizes.len());
-    for d in (1..sizes.len()).rev() {
-        strides[d - 1] = strides[d] * sizes[d].max(1);
-    }
-    TensorMeta { dtype, sizes: Dims::from_slice(sizes), strides }
-}
-
-fn every_index(tensors: &[TensorMeta]) -> TensorMeta {
-    let sizes = tensors.first().map_or(&[][..], |tensor| &tensor.sizes);
-    let (total, rank) = (sizes.iter().product(), sizes.len() as i64);
-    TensorMeta {
+/// Positions are laid out column by column, as PyTorch does on every device.
+fn every_index(args: &Arguments<'_>) -> Result<Vec<Bounded>> {
+    let sizes = &args.tensor(0)?.sizes;
+    let (total, rank) = (sizes.iter().product::<i64>(), sizes.len() as i64);
+    let meta = TensorMeta {
         dtype: DType::Int64,
         sizes: Dims::from_slice(&[total, rank]),
         strides: Dims::from_slice(&[1, total.max(1)]),
-    }
+    };
+    Ok(vec![Bounded { meta, dim: Some(0) }])
 }
 
-fn every_element(tensors: &[TensorMeta]) -> TensorMeta {
-    let sizes = broadcast_sizes(tensors);
-    let dtype = tensors.first().map_or(DType::Float32, |tensor| tensor.dtype);
-    row_major(dtype, &[sizes.iter().product()])
+fn every_element(args: &Arguments<'_>) -> Result<Vec<Bounded>> {
+    let (x, mask) = (args.tensor(0)?, args.tensor(1)?);
+    let total = broadcast_sizes([&x.sizes, &mask.sizes]).iter().product();
+    Ok(vec![Bounded::rows(x.dtype, &[total])])
 }
 
 /// The common sizes; extents that do not fit are left for the lowering to refuse.
-fn broadcast_sizes(tensors: &[TensorMeta]) -> Dims {
-    let rank = tensors.iter().map(|tensor| tensor.sizes.len()).max().unwrap_or(0);
+fn broadcast_sizes(operands: [&[i64]; 2]) -> Dims {
+    let rank = operands.iter().map(|sizes| sizes.len()).max().unwrap_or(0);
     let mut sizes = Dims::from_elem(1, rank);
-    for tensor in tensors {
-        for (size, &n) in sizes[rank - tensor.sizes.len()..].iter_mut().zip(&tensor.sizes) {
+    for operand in operands {
+        for (size, &n) in sizes[rank - operand.len()..].iter_mut().zip(operand) {
             if n != 1 {
                 *size = n;
             }
@@ -87,14 +85,45 @@ fn nonzero(c: &mut Call<'_>) -> Result<Outputs> {
     Ok(Outputs(smallvec![Some(rows), Some(count)]))
 }
 
+/// aten::nonzero_static(self, size, fill_value=-1): the first `size` rows, filled up.
+fn nonzero_static(c: &mut Call<'_>) -> Result<Outputs> {
+    let (x, fill) = (c.tensor(0)?, c.int(2)?);
+    let out = c.out(0)?.clone();
+    if out.sizes.contains(&0) {
+        return Ok(c.full(Number::Int(0), out.dtype, &out.sizes)?.into());
+    }
+    let (size, total) = (out.sizes[0], x.numel());
+    let value = c.value(&x, DType::Bool)?;
+    let flags = c.b.reshape(value, &[total])?;
+    let linear = iota(c.b, DType::Int64, &[total], 0)?;
+    let (chosen, count) = chosen_first(c.b, flags, linear)?;
+    let kept = slice_dim(c.b, chosen, 0, 0, size.min(total), 1)?;
+    let zero = c.full(Number::Int(0), DType::Int64, &[])?;
+    let mut rest = c.b.pad(kept, zero, &[0], &[(size - total).max(0)], &[0])?;
+    let mut columns = Vec::with_capacity(x.rank());
+    for &extent in x.sizes.iter().rev() {
+        // Without elements there are no positions.
+        let extent = c.full(Number::Int(extent.max(1)), DType::Int64, &[size])?;
+        let column = c.b.remainder(rest, extent)?;
+        columns.push(c.b.reshape(column, &[size, 1])?);
+        rest = c.b.divide(rest, extent)?;
+    }
+    columns.reverse();
+    let rows = c.b.concatenate(&columns, 1)?;
+    let row = iota(c.b, DType::Int64, &out.sizes, 0)?;
+    let count = c.b.broadcast_scalar(count, &out.sizes)?;
+    let is_valid = c.b.compare(row, count, Direction::Lt)?;
+    let fill = c.full(Number::Int(fill), DType::Int64, &out.sizes)?;
+    Ok(c.b.select(is_valid, rows, fill)?.into())
+}
+
 /// masked_select(self, mask)
 fn masked_select(c: &mut Call<'_>) -> Result<Outputs> {
     let (x, mask) = (c.tensor(0)?, c.tensor(1)?);
     if mask.dtype != DType::Bool {
         return Err(LoweringError::invalid("masked_select: expected BoolTensor for mask"));
     }
-    let meta = |tensor: &crate::call::Tensor| row_major(tensor.dtype, &tensor.sizes);
-    let sizes = broadcast_sizes(&[meta(&x), meta(&mask)]);
+    let sizes = broadcast_sizes([&x.sizes, &mask.sizes]);
     let total: i64 = sizes.iter().product();
     let value = c.broadcast(&x, x.dtype, &sizes)?;
     let flags = c.broadcast(&mask, DType::Bool, &sizes)?;
@@ -105,7 +134,7 @@ fn masked_select(c: &mut Call<'_>) -> Result<Outputs> {
 }
 
 /// `payload` with the flagged elements in front, in order, and how many there are.
-fn chosen_first(b: &mut Builder, flags: Value, payload: Value) -> Result<(Value, Value)> {
+pub fn chosen_first(b: &mut Builder, flags: Value, payload: Value) -> Result<(Value, Value)> {
     let total = b.dims(flags)[0];
     let wide = b.convert(flags, ElementType::S64)?;
     let count = b.reduce_add(wide, &[0])?;

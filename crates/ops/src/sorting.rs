@@ -31,14 +31,14 @@ pub const OPS: &[OpDef] = &[
 ];
 
 /// Values in order along one dimension, with where each came from (32 bits where they suffice).
-struct Sorted {
-    values: Value,
-    indices: Value,
+pub struct Sorted {
+    pub values: Value,
+    pub indices: Value,
     dim: usize,
 }
 
 /// A stable sort of a value of at least one dimension.
-fn sorted(c: &mut Call<'_>, x: Value, dim: usize, descending: bool) -> Result<Sorted> {
+pub fn sorted(c: &mut Call<'_>, x: Value, dim: usize, descending: bool) -> Result<Sorted> {
     let dtype = convert::dtype_of(c.b, x)?;
     if dtype.is_complex() {
         return Err(LoweringError::invalid("Sort currently does not support complex dtypes on CPU"));
@@ -55,7 +55,7 @@ fn sorted(c: &mut Call<'_>, x: Value, dim: usize, descending: bool) -> Result<So
 }
 
 /// `a < b` where NaN is above everything else.
-fn less(b: &mut Builder, x: Value, y: Value) -> stablehlo::Result<Value> {
+pub fn less(b: &mut Builder, x: Value, y: Value) -> stablehlo::Result<Value> {
     let below = b.compare(x, y, Direction::Lt)?;
     if !b.elem(x).is_float() {
         return Ok(below);

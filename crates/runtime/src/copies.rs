@@ -100,8 +100,11 @@ pub fn on_device(dst: &Tensor, src: &Tensor) -> Result<()> {
         Some(plan) => plan,
         None => {
             let meta = dst.meta();
-            let metas =
-                MetaResult { functional: vec![Some(meta.clone())], mutated: vec![(0, meta)], error: None };
+            let metas = MetaResult {
+                functional: vec![Some(meta.clone())],
+                mutated: vec![(0, meta)],
+                ..MetaResult::default()
+            };
             dispatch::build(&call, &metas)?
         }
     };

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 
-use ops::{DType, Dims, Number, TensorMeta};
+use ops::{Arguments, DType, Dims, Number, TensorMeta};
 use smallvec::SmallVec;
 
 use crate::call::{Call, Value};
@@ -112,7 +112,7 @@ fn from_disk(call: &Call, signature: &Signature) -> Option<Arc<Plan>> {
 
 /// Builds the plan of the call that [`plan`] has just missed.
 pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
-    let metas = &with_memory_format(call, left_as_they_are(call, where_values_decide(call, metas.clone())));
+    let metas = &with_memory_format(call, left_as_they_are(call, where_values_decide(call, metas.clone())?));
     // Taken anew: Meta kernels in Python may have run other operators on this thread.
     let signature = Signature::of(call)?;
     let (signature, plan) = build_for(call, signature, metas)?;
@@ -123,25 +123,24 @@ pub fn build(call: &Call, metas: &MetaResult) -> Result<Arc<Plan>> {
     Ok(plan)
 }
 
-/// The metadata of operators that Meta kernels refuse because they depend on values: of a result whose size does, its
-/// upper bound.
-fn where_values_decide(call: &Call, metas: MetaResult) -> MetaResult {
-    let Some(def) = call.op.lowering else { return metas };
+/// The metadata of operators that Meta kernels refuse because they depend on values: of results whose sizes do, the
+/// upper bounds.
+fn where_values_decide(call: &Call, metas: MetaResult) -> Result<MetaResult> {
+    let Some(def) = call.op.lowering else { return Ok(metas) };
     let number = |dtype| Some(TensorMeta { dtype, sizes: Dims::new(), strides: Dims::new() });
-    let functional = if let Some(bound) = def.bounded {
-        let mut tensors = Vec::new();
-        crate::call::for_each_tensor(call.args, &mut |_, value| match value {
-            Value::Tensor(tensor) => tensors.push(tensor.meta()),
-            Value::Host(host) => tensors.push(host.meta()),
-            _ => {}
-        });
-        vec![Some(bound(&tensors)), number(DType::Int64)]
+    let mut bounded = Vec::new();
+    let functional = if let Some(bound) = def.bounded.filter(|_| !call.op.schema.is_mutable()) {
+        let call_graph = node::single_node(call, &MetaResult::default());
+        let outputs = bound(&Arguments(&call_graph.graph));
+        let outputs = outputs.map_err(|source| planner::lowering_error(&call.op.name, source))?;
+        bounded.extend(outputs.iter().map(|output| output.dim.map_or(-1, |dim| dim as i8)));
+        outputs.into_iter().map(|output| Some(output.meta)).chain([number(DType::Int64)]).collect()
     } else if let Some(dtype) = def.answer {
         vec![number(dtype)]
     } else {
-        return metas;
+        return Ok(metas);
     };
-    MetaResult { functional, error: None, ..metas }
+    Ok(MetaResult { functional, bounded, error: None, ..metas })
 }
 
 /// The metadata of in-place operators that have no Meta kernel: their tensors keep their form. A kernel that refuses the
@@ -163,7 +162,7 @@ fn left_as_they_are(call: &Call, metas: MetaResult) -> MetaResult {
         }
     });
     let functional = mutated.iter().map(|(_, meta)| Some(meta.clone())).collect();
-    MetaResult { functional, mutated, error: None }
+    MetaResult { functional, mutated, ..MetaResult::default() }
 }
 
 /// Applies the operator's rule for the memory format of its result.

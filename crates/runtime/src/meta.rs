@@ -23,8 +23,9 @@ pub fn is_limit(kind: &str, message: &str, is_structured: bool) -> bool {
         || message.contains("There was no fake impl registered")
 }
 
-/// TensorIterator's checks on `out=` tensors, which the Python Meta kernels leave out.
+/// The checks on written tensors that the Python Meta kernels leave out.
 pub fn check_written(call: &Call, metas: &MetaResult) -> Result<()> {
+    overlap::check(call)?;
     if !call.op.is_pointwise {
         return Ok(());
     }
@@ -32,35 +33,50 @@ pub fn check_written(call: &Call, metas: &MetaResult) -> Result<()> {
     let mut slot = 0;
     for (arg, declared) in call.args.iter().zip(&call.op.schema.arguments) {
         if let (Value::Tensor(written), true) = (arg, declared.is_out) {
-            check_out(call, written, after(slot).unwrap_or(written.sizes))?;
+            check_size_of_read(call, written, after(slot).unwrap_or(written.sizes))?;
         }
         for_each_tensor(std::slice::from_ref(arg), &mut |_, _| slot += 1);
     }
     Ok(())
 }
 
-fn check_out(call: &Call, written: &Tensor, sizes: &[i64]) -> Result<()> {
-    overlap::assert_none_within(written)?;
-    let mut result = Ok(());
+/// An `out=` tensor that is read cannot be resized.
+fn check_size_of_read(call: &Call, written: &Tensor, sizes: &[i64]) -> Result<()> {
+    let mut is_read = false;
     for (_, arg) in call.args.iter().enumerate().filter(|(index, _)| !call.op.is_mutated(*index)) {
         for_each_tensor(std::slice::from_ref(arg), &mut |_, value| {
-            if let (Value::Tensor(read), Ok(())) = (value, &result) {
-                result = check_pair(written, read, sizes);
-            }
+            is_read |= matches!(value, Value::Tensor(read) if written.is_same(read));
         });
     }
-    result
-}
-
-fn check_pair(written: &Tensor, read: &Tensor, sizes: &[i64]) -> Result<()> {
-    overlap::assert_none_partial(written, read)?;
-    if written.is_same(read) && sizes != written.sizes {
+    if is_read && sizes != written.sizes {
         return Err(Error::Runtime(format!(
             "output with shape {:?} doesn't match the broadcast shape {sizes:?}",
             written.sizes
         )));
     }
     Ok(())
+}
+
+/// [`ops::OpDef::keeps_shape`]
+pub fn with_given_shape(call: &Call, mut metas: MetaResult) -> MetaResult {
+    if !call.op.lowering.is_some_and(|def| def.keeps_shape) {
+        return metas;
+    }
+    let mut given = Vec::new();
+    for_each_tensor(call.args, &mut |_, value| {
+        given.push(if let Value::Tensor(tensor) = value { Some(tensor.meta()) } else { None });
+    });
+    let first = metas.functional.len().saturating_sub(metas.mutated.len());
+    for (k, (slot, after)) in metas.mutated.iter_mut().enumerate() {
+        let count = |sizes: &[i64]| sizes.iter().product::<i64>();
+        if let Some(Some(own)) = given.get(*slot)
+            && count(&own.sizes) == count(&after.sizes)
+        {
+            after.clone_from(own);
+            metas.functional[first + k] = Some(own.clone());
+        }
+    }
+    metas
 }
 
 /// What the written tensors have to become before the call can be planned; `None` when they have their sizes.

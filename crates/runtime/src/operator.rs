@@ -120,10 +120,12 @@ pub fn forget(namespace: &str) {
 /// every call and arrive as `.out`.
 pub fn with_own_kernel() -> Vec<String> {
     let schemas = SCHEMAS.read();
-    let is_native = |name: &str| ops::find(name).is_some_and(|def| def.explicit);
+    let native = |name: &str| ops::find(name).filter(|def| def.explicit);
     let wanted = schemas.iter().filter(|schema| {
-        let form = || schemas.functional_form(schema);
-        is_native(&schema.name) || schema.is_mutable() && form().is_some_and(|form| is_native(&form.name))
+        let form = || schemas.functional_form(schema).and_then(|form| native(&form.name));
+        // Where values decide the size, PyTorch's own `out=` form resizes once it is known.
+        native(&schema.name).is_some()
+            || schema.is_mutable() && form().is_some_and(|form| form.bounded.is_none())
     });
     wanted.map(|schema| schema.name.clone()).collect()
 }

@@ -53,8 +53,9 @@ pub struct Recorded {
     pub program: Option<[u8; 32]>,
     pub temporary_bytes: u64,
     pub host_fallback: bool,
-    /// The outputs are an upper bound of the result, valid rows first, and their number.
-    pub bounded: bool,
+    /// Where sizes depend on values: the last output counts an extent, and this is its dimension in each of the others
+    /// (-1: in none). They are as large as they can be, what is valid first.
+    pub bounded: Vec<i8>,
 }
 
 pub struct Plan {
@@ -106,6 +107,8 @@ pub struct MetaResult {
     pub functional: Vec<Option<TensorMeta>>,
     /// (slot, metadata after the call) of each mutated tensor.
     pub mutated: Vec<(usize, TensorMeta)>,
+    /// [`Recorded::bounded`]
+    pub bounded: Vec<i8>,
     /// Meta is not available, and why.
     pub error: Option<String>,
 }

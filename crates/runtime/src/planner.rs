@@ -253,7 +253,7 @@ impl Planner<'_> {
         let mut program =
             self.finish(outputs, results, sinks, checks, rng_increment).map_err(PlanError::Failed)?;
         program.recorded.nonzero_hosts = nonzero_hosts;
-        program.recorded.bounded = call.op.lowering.is_some_and(|def| def.bounded.is_some());
+        program.recorded.bounded.clone_from(&metas.bounded);
         Ok(program)
     }
 
@@ -543,7 +543,7 @@ pub fn storage_elements(sizes: &[i64], strides: &[i64]) -> i64 {
     1 + sizes.iter().zip(strides).map(|(n, stride)| (n - 1) * stride).sum::<i64>()
 }
 
-fn lowering_error(op: &str, source: ops::LoweringError) -> Error {
+pub fn lowering_error(op: &str, source: ops::LoweringError) -> Error {
     match source.user_error() {
         Some(kind) => crate::check::user_error(kind, source.to_string()),
         None => Error::Lowering { op: op.to_owned(), source: std::sync::Arc::new(source) },
