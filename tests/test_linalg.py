@@ -8,21 +8,12 @@ import torch
 pytestmark = pytest.mark.usefixtures("no_fallback")
 
 FLOATS = [torch.float32, torch.float64, torch.complex64, torch.complex128]
+# The programs of the other two differ in the element type alone.
+TYPES = [torch.float32, torch.complex128]
 # Small matrices are one block; larger ones take several, the last of them not full.
-SIZES = [1, 5, 70, 100]
-SHAPES = [
-    (5, 5),
-    (2, 3, 4, 4),
-    (70, 100),
-    (100, 70),
-    (2, 65, 65),
-    (3, 1),
-    (1, 3),
-    (3, 0),
-    (0, 3),
-    (0, 0),
-    (0, 3, 3),
-]
+SIZES = [5, 70]
+SHAPES = [(2, 3, 4, 4), (100, 70), (2, 65, 65), (3, 1), (1, 3), (1, 1), (3, 0), (0, 3), (0, 0), (0, 3, 3)]
+CASES = [(shape, torch.float32) for shape in SHAPES] + [((70, 100), dtype) for dtype in FLOATS]
 
 
 def matrix(*shape, dtype=torch.float32):
@@ -67,7 +58,8 @@ def fails_alike(function, *args):
         flat(function(*args))[0].cpu()
     with pytest.raises(want.type) as got:
         flat(function(*map(moved, args)))[0].cpu()
-    assert str(got.value).splitlines()[0] == str(want.value).splitlines()[0]
+    # Errors that come later name the operator and the line before the message.
+    assert str(got.value).splitlines()[0].endswith(str(want.value).splitlines()[0])
 
 
 def gradients(function, *args):
@@ -84,8 +76,7 @@ def gradients(function, *args):
     compare(run, *args, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "dtype"), CASES)
 def test_lu(shape, dtype):
     x = matrix(*shape, dtype=dtype)
     compare(torch.linalg.lu_factor_ex, x, **loose(dtype))
@@ -94,7 +85,7 @@ def test_lu(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("n", [3, 40, 80])
+@pytest.mark.parametrize("n", [40, 80])
 def test_lu_exchanges_rows_as_lapack_does(n, dtype):
     generator = torch.Generator().manual_seed(n)
     x = torch.randn(2, n, n + 3, dtype=dtype, generator=generator)
@@ -114,7 +105,7 @@ def test_lu_without_pivots():
     torch.testing.assert_close((low @ up).cpu(), x)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("adjoint", [False, True])
 @pytest.mark.parametrize("left", [False, True])
@@ -128,7 +119,7 @@ def test_solve_from_factors(n, dtype, adjoint, left):
     )
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", SIZES)
 def test_solve_and_inverse(n, dtype):
     a = matrix(n, n, dtype=dtype)
@@ -151,8 +142,8 @@ def test_solve_expands_batches_and_takes_empty_ones():
     compare(lambda a: torch.linalg.solve(a[..., ::2, 1::2], a[..., 0, :2, 1]), a)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (2, 3, 4, 4), (40, 40), (0, 0), (2, 0, 0)])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3, 4, 4), (70, 70), (0, 0), (2, 0, 0)])
 def test_determinants(shape, dtype):
     x = matrix(*shape, dtype=dtype) / 8
     compare(torch.linalg.det, x)
@@ -175,13 +166,16 @@ def test_info_and_errors_of_singular_matrices():
         fails_alike(torch.linalg.inv, x)
         fails_alike(torch.linalg.solve, x, torch.ones(x.shape[-1]))
         fails_alike(torch.linalg.lu_factor, x)
+        fails_alike(lambda x: torch.linalg.inv_ex(x, check_errors=True), x)
+        fails_alike(lambda x: torch.linalg.lu_factor_ex(x, check_errors=True), x)
+        fails_alike(lambda x: torch.linalg.solve_ex(x, torch.ones_like(x), check_errors=True), x)
     fails_alike(torch.linalg.inv, torch.ones(2, 3))
     fails_alike(torch.linalg.inv, torch.ones(2, 2, dtype=torch.bfloat16))
     fails_alike(torch.linalg.det, torch.ones(2, 2, dtype=torch.int64))
     fails_alike(torch.linalg.solve, torch.eye(2), torch.ones(3))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("upper", [False, True])
 def test_cholesky(n, upper, dtype):
@@ -210,11 +204,14 @@ def test_cholesky_of_indefinite_matrices():
     for x in (torch.zeros(3, 3), -torch.eye(2), late, torch.stack([torch.eye(3), torch.ones(3, 3)])):
         compare(lambda x: torch.linalg.cholesky_ex(x).info, x)
         fails_alike(torch.linalg.cholesky, x)
+        fails_alike(lambda x: torch.linalg.cholesky_ex(x, check_errors=True), x)
+    fails_alike(torch.cholesky_inverse, torch.diag(torch.tensor([1.0, 0.0])))
+    fails_alike(torch.cholesky_inverse, torch.stack([torch.eye(2), torch.zeros(2, 2)]))
     nan = torch.tensor([[1.0, 0.0], [0.0, torch.nan]])
     compare(lambda x: torch.linalg.cholesky_ex(x).info, nan)
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("upper", [False, True])
@@ -240,8 +237,7 @@ def test_triangular_systems_at_the_limits():
     compare(lambda a, b: torch.linalg.solve_triangular(a, b, upper=False), late, torch.ones(80, 1))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "dtype"), CASES)
 def test_qr(shape, dtype):
     x = matrix(*shape, dtype=dtype)
     for mode in ("reduced", "complete", "r"):
@@ -249,8 +245,8 @@ def test_qr(shape, dtype):
     compare(torch.geqrf, x, **loose(dtype))
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("shape", [(5, 3), (2, 4, 4), (90, 70), (3, 0), (0, 3, 2)])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(2, 4, 4), (90, 70), (3, 0), (0, 3, 2)])
 def test_products_of_reflections(shape, dtype):
     packed, tau = torch.geqrf(matrix(*shape, dtype=dtype))
     compare(torch.linalg.householder_product, packed, tau)
@@ -277,20 +273,26 @@ def test_qr_of_columns_that_need_no_reflection():
     compare(torch.geqrf, torch.tensor([[1e30, 2e30], [3e30, 4e30]]))
 
 
-@pytest.mark.parametrize("dtype", [*FLOATS, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
 def test_matrix_exponential(dtype):
     for scale in (1e-6, 0.3, 2.0, 20.0):
         x = torch.randn(2, 6, 6, generator=torch.Generator().manual_seed(0)).to(dtype) * scale / 6
-        # Each squaring doubles the relative error.
-        compare(torch.linalg.matrix_exp, x, rtol=3e-2 if dtype == torch.bfloat16 else 2e-5)
+        compare(torch.linalg.matrix_exp, x, rtol=2e-5, atol=1e-6)
     mixed = torch.stack([torch.zeros(3, 3), torch.eye(3), torch.diag(torch.tensor([-30.0, 0.0, 30.0]))])
-    compare(torch.linalg.matrix_exp, mixed.to(dtype), rtol=5e-2 if dtype == torch.bfloat16 else 2e-5)
+    compare(torch.linalg.matrix_exp, mixed.to(dtype), rtol=2e-5, atol=1e-6)
     compare(torch.linalg.matrix_exp, torch.ones(2, 1, 1, dtype=dtype))
     compare(torch.linalg.matrix_exp, torch.ones(0, 3, 3, dtype=dtype))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
-@pytest.mark.parametrize("n", [4, 66])
+def test_matrix_exponential_in_half_precision():
+    # The CPU's own answer in bfloat16 is memory that nobody has written (1e30 for a matrix of norm 1e-6).
+    x = torch.randn(2, 6, 6, generator=torch.Generator().manual_seed(0)).bfloat16()
+    got = torch.linalg.matrix_exp(x.to("tpu"))
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.cpu(), torch.linalg.matrix_exp(x.float()).bfloat16())
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(4, torch.float64), (4, torch.complex128), (66, torch.float64)])
 def test_gradients(n, dtype):
     a, b = matrix(2, n, n, dtype=dtype), matrix(2, n, 3, dtype=dtype)
     gradients(torch.linalg.inv, a)

@@ -453,6 +453,12 @@ impl Call<'_> {
         self.state.checks.push((Check { message: message.into(), kind }, flag));
     }
 
+    /// A check that names where it failed: `value` is a 0-d int64, 0 where all is well, else a number for `{number}` in
+    /// the message and, in the upper 32 bits, one for `{batch}`. The message must have one of them.
+    pub fn check_number(&mut self, value: Value, kind: CheckKind, message: impl Into<String>) {
+        self.check(value, kind, message);
+    }
+
     /// A check that no element is zero: here for a constant, before the launch for a host operand, else on the
     /// device.
     pub fn check_nonzero(

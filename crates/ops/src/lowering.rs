@@ -64,7 +64,7 @@ pub struct Lowered {
     /// Parameters added for host inputs, in the order of their creation.
     pub host_params: Vec<(HostParam, Value)>,
     pub rng: Option<Rng>,
-    /// Flags (0-d bool, true = failed), to be returned by the program as well.
+    /// Flags (0-d bool, true = failed; see also [`Call::check_number`]), to be returned by the program as well.
     pub checks: Vec<(Check, Value)>,
     /// The caller raises before it runs the program if the value of the parameter is zero.
     pub nonzero_params: Vec<(HostParam, Check)>,

@@ -82,13 +82,26 @@ pub fn user_error(kind: CheckKind, message: String) -> Error {
 }
 
 impl PendingCheck {
-    fn evaluate(self, deferred: bool) -> Result<()> {
-        let mut flag = [0u8];
-        // A flag that cannot be read belongs to an execution that failed: its outputs carry that error themselves.
-        if self.flag.read_scalar(&mut flag).is_err() || flag[0] == 0 {
-            return Ok(());
+    /// What to raise. A flag that cannot be read belongs to an execution that failed: its outputs carry that error
+    /// themselves.
+    fn failure(&self) -> Option<String> {
+        let message = &self.info.message;
+        if !["{batch}", "{number}"].iter().any(|place| message.contains(place)) {
+            let mut flag = [0u8];
+            self.flag.read_scalar(&mut flag).ok()?;
+            return (flag[0] != 0).then(|| message.clone());
         }
-        let error = user_error(self.info.kind, self.info.message.clone());
+        let mut bytes = [0u8; 8];
+        self.flag.read_scalar(&mut bytes).ok()?;
+        let value = i64::from_le_bytes(bytes);
+        let (batch, number) = (value >> 32, value & 0xffff_ffff);
+        (value != 0)
+            .then(|| message.replace("{batch}", &batch.to_string()).replace("{number}", &number.to_string()))
+    }
+
+    fn evaluate(self, deferred: bool) -> Result<()> {
+        let Some(message) = self.failure() else { return Ok(()) };
+        let error = user_error(self.info.kind, message);
         let error = if deferred {
             Error::Asynchronous { origin: self.origin, source: Arc::new(error) }
         } else {

@@ -4,12 +4,12 @@ use stablehlo::{Builder, Value};
 
 use super::triangular::{self, Coefficients, pad_with_ones};
 use super::{
-    INDEX, Triangle, adjoint, as_output, block, broadcast_batch, column, crop, expand, extents, eye, matmul,
-    matrices, part, position, positions, put_part, repeat, triangle, zeros,
+    Failure, INDEX, SINGULAR, Triangle, adjoint, as_output, block, broadcast_batch, check_info, column, crop,
+    expand, extents, eye, lu, matmul, matrices, part, position, positions, put_part, repeat, triangle, zeros,
 };
 use crate::call::{Call, Outputs};
 use crate::convert;
-use crate::error::LoweringError;
+use crate::error::{CheckKind, LoweringError};
 use crate::formula::formula;
 use crate::graph::Dims;
 use crate::registry::OpDef;
@@ -21,6 +21,12 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::cholesky_inverse", cholesky_inverse),
     OpDef::new("aten::_cholesky_solve_helper", cholesky_solve_helper),
 ];
+
+const INDEFINITE: Failure = Failure {
+    kind: CheckKind::LinAlg,
+    message: "The factorization could not be completed because the input is not positive-definite (the leading minor \
+              of order {number} is not positive-definite).",
+};
 
 /// L, and LAPACK's info `[batch, 1, 1]`: the order of the first leading minor that is not positive, 0 if all are.
 /// Only the lower triangle of `a` is read.
@@ -102,7 +108,6 @@ fn linalg_cholesky_ex(c: &mut Call<'_>) -> Result<Outputs> {
     let a = c.tensor(0)?;
     let upper = c.opt_bool(1)?.unwrap_or(false);
     let (out, info_out) = (c.out(0)?.clone(), c.out(1)?.clone());
-    super::refuse_check(c, 2)?;
     if a.numel() == 0 {
         let info = zeros(c.b, info_out.dtype, &info_out.sizes)?;
         return Ok([zeros(c.b, out.dtype, &out.sizes)?, info].into());
@@ -112,6 +117,9 @@ fn linalg_cholesky_ex(c: &mut Call<'_>) -> Result<Outputs> {
         matrix = adjoint(c.b, matrix)?;
     }
     let (mut l, info) = factor(c.b, matrix)?;
+    if c.opt_bool(2)?.unwrap_or(false) {
+        check_info(c, info, &a, "linalg.cholesky_ex", INDEFINITE)?;
+    }
     if upper {
         l = adjoint(c.b, l)?;
     }
@@ -149,6 +157,8 @@ fn cholesky_inverse(c: &mut Call<'_>) -> Result<Outputs> {
         return Ok(zeros(c.b, out.dtype, &out.sizes)?.into());
     }
     let matrix = matrices(c, &factor)?;
+    let info = lu::info(c.b, matrix)?;
+    check_info(c, info, &factor, "cholesky_inverse", SINGULAR)?;
     let dims = extents(c.b, matrix);
     let identity = eye(c.b, factor.dtype, &dims)?;
     let l = if upper { adjoint(c.b, matrix)? } else { matrix };

@@ -175,7 +175,7 @@ fn swap_rows(b: &mut Builder, x: Value, at: Value, other: Value) -> Result<(Valu
 pub fn permutation(b: &mut Builder, pivots: Value, rows: i64) -> Result<Value> {
     let [batch, k, _] = extents(b, pivots);
     let identity = positions(b, &[batch, rows, 1], 1)?;
-    if k == 0 {
+    if batch * k == 0 {
         return Ok(identity);
     }
     let results = repeat(b, k, &[identity], |b, step, state| {

@@ -18,7 +18,7 @@ use stablehlo::{Builder, Direction, GatherDimensionNumbers, Precision, TensorTyp
 use crate::call::{Call, Tensor};
 use crate::convert;
 use crate::dtype::DType;
-use crate::error::LoweringError;
+use crate::error::{CheckKind, LoweringError};
 use crate::formula::formula;
 use crate::graph::{Dims, Number};
 
@@ -244,10 +244,47 @@ pub fn block(n: i64) -> i64 {
     if n <= 2 * BLOCK { n } else { BLOCK }
 }
 
-/// `check_errors` makes the host look at info and name the element.
-pub fn refuse_check(c: &Call<'_>, index: usize) -> Result<()> {
-    match c.opt_bool(index)? {
-        Some(true) => Err(LoweringError::unsupported("check_errors=True")),
-        _ => Ok(()),
+/// What info tells about a matrix, as PyTorch words it.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure {
+    pub kind: CheckKind,
+    /// `{number}` stands for info.
+    pub message: &'static str,
+}
+
+pub const SINGULAR: Failure = Failure {
+    kind: CheckKind::LinAlg,
+    message: "The diagonal element {number} is zero, the inversion could not be completed because the input matrix is \
+              singular.",
+};
+
+/// Raises for the first matrix whose info (`[batch]` in any form) is not 0. `operand` is what the user gave.
+pub fn check_info(
+    c: &mut Call<'_>,
+    info: Value,
+    operand: &Tensor,
+    name: &str,
+    failure: Failure,
+) -> Result<()> {
+    let batch: i64 = c.b.dims(info).iter().product();
+    let info = c.b.reshape(info, &[batch])?;
+    let info = c.convert(info, DType::Int64)?;
+    let at = c.b.iota(TensorType::new(DType::Int64.element_type(), &[batch]), 0)?;
+    let failed = formula(c.b, [info, at], |[info, at]| {
+        let place = at * at.splat_int(1 << 32) + info;
+        info.eq(info.splat_int(0)).select(at.splat_int(i64::MAX), place)
+    })?;
+    let first = c.b.reduce_min(failed, &[0])?;
+    let first = formula(c.b, [first], |[first]| {
+        first.eq(first.splat_int(i64::MAX)).select(first.splat_int(0), first)
+    })?;
+    let batch = if operand.rank() > 2 { "(Batch element {batch}): " } else { "" };
+    let message = format!("{name}: {batch}{}", failure.message);
+    if message.contains('{') {
+        c.check_number(first, failure.kind, message);
+    } else {
+        let failed = c.convert(first, DType::Bool)?;
+        c.check(failed, failure.kind, message);
     }
+    Ok(())
 }

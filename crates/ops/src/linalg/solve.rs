@@ -4,13 +4,13 @@ use stablehlo::{Builder, Direction, Value};
 
 use super::lu::{self, Factors};
 use super::{
-    INDEX, Triangle, adjoint, as_output, broadcast_batch, crop, diagonal, expand, extents, eye, matrices,
-    merge_batch, positions, refuse_check, transposed, triangle, zeros,
+    Failure, INDEX, SINGULAR, Triangle, adjoint, as_output, broadcast_batch, check_info, crop, diagonal,
+    expand, extents, eye, matrices, merge_batch, positions, transposed, triangle, zeros,
 };
 use crate::call::{Call, Outputs, Tensor};
 use crate::convert;
 use crate::dtype::DType;
-use crate::error::LoweringError;
+use crate::error::{CheckKind, LoweringError};
 use crate::formula::formula;
 use crate::graph::{Dims, Number};
 use crate::registry::OpDef;
@@ -28,6 +28,15 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::_linalg_slogdet", linalg_slogdet),
 ];
 
+const ZERO_DIVISOR: Failure = Failure {
+    kind: CheckKind::Runtime,
+    message: "U[{number},{number}] is zero and using it on lu_solve would result in a division by zero. If you still \
+              want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)",
+};
+
+const UNSOLVABLE: Failure =
+    Failure { kind: CheckKind::LinAlg, message: "The solver failed because the input matrix is singular." };
+
 /// Every output filled with `numbers`, for matrices without elements.
 fn filled<const N: usize>(c: &mut Call<'_>, numbers: [i64; N]) -> Result<Outputs> {
     let mut outputs = Vec::with_capacity(N);
@@ -40,7 +49,6 @@ fn filled<const N: usize>(c: &mut Call<'_>, numbers: [i64; N]) -> Result<Outputs
 
 /// linalg_lu_factor_ex(A, *, pivot, check_errors) -> LU, pivots, info
 fn linalg_lu_factor_ex(c: &mut Call<'_>) -> Result<Outputs> {
-    refuse_check(c, 2)?;
     let a = c.tensor(0)?;
     if a.numel() == 0 {
         return filled(c, [0; 3]);
@@ -49,6 +57,9 @@ fn linalg_lu_factor_ex(c: &mut Call<'_>) -> Result<Outputs> {
     let pivot = c.opt_bool(1)?.unwrap_or(true);
     let factors = lu::factor(c.b, matrix, pivot)?;
     let info = lu::info(c.b, factors.lu)?;
+    if c.opt_bool(2)?.unwrap_or(false) {
+        check_info(c, info, &a, "torch.linalg.lu_factor_ex", ZERO_DIVISOR)?;
+    }
     Ok([as_output(c, 0, factors.lu)?, as_output(c, 1, factors.pivots)?, as_output(c, 2, info)?].into())
 }
 
@@ -178,29 +189,28 @@ fn solve_factored(
     adjoint(b, x)
 }
 
-/// Whether PyTorch factors the transpose: its gradient formulas count on it.
-fn factors_transpose(c: &Call<'_>, a: &Tensor) -> bool {
-    !a.dtype.is_complex() && c.is_contiguous(0)
-}
-
-/// The matrix that PyTorch factors for argument 0, and whether it is the transpose.
-fn square(c: &mut Call<'_>, a: &Tensor) -> Result<(Value, bool)> {
+/// What PyTorch factors for the determinant of argument 0: the transpose of a contiguous matrix. Its gradient formulas
+/// count on it.
+fn determined(c: &mut Call<'_>, a: &Tensor) -> Result<Value> {
     let matrix = matrices(c, a)?;
-    if factors_transpose(c, a) { Ok((transposed(c.b, matrix)?, true)) } else { Ok((matrix, false)) }
+    let flipped = !a.dtype.is_complex() && c.is_contiguous(0);
+    if flipped { transposed(c.b, matrix) } else { Ok(matrix) }
 }
 
 /// _linalg_solve_ex(A, B, *, left, check_errors) -> result, LU, pivots, info
 fn linalg_solve_ex(c: &mut Call<'_>) -> Result<Outputs> {
-    refuse_check(c, 3)?;
     let (a, mut rhs) = (c.tensor(0)?, c.tensor(1)?);
     let left = c.opt_bool(2)?.unwrap_or(true);
     let out = c.out(0)?.clone();
     if a.numel() == 0 {
         return filled(c, [0; 4]);
     }
-    let (matrix, flipped) = square(c, &a)?;
+    let matrix = matrices(c, &a)?;
     let factors = lu::factor(c.b, matrix, true)?;
     let info = lu::info(c.b, factors.lu)?;
+    if c.opt_bool(3)?.unwrap_or(false) {
+        check_info(c, info, &a, "torch.linalg.solve_ex", UNSOLVABLE)?;
+    }
     let x = if out.sizes.contains(&0) {
         empty(c, 0)?
     } else {
@@ -222,7 +232,7 @@ fn linalg_solve_ex(c: &mut Call<'_>) -> Result<Outputs> {
         };
         let lu = expand_batch(c.b, factors.lu, &a, batch)?;
         let permutation = expand_batch(c.b, factors.permutation, &a, batch)?;
-        let x = solve_factored(c.b, lu, permutation, rhs, left, flipped)?;
+        let x = solve_factored(c.b, lu, permutation, rhs, left, false)?;
         as_output(c, 0, x)?
     };
     Ok([x, as_output(c, 1, factors.lu)?, as_output(c, 2, factors.pivots)?, as_output(c, 3, info)?].into())
@@ -242,17 +252,19 @@ fn expand_batch(b: &mut Builder, x: Value, a: &Tensor, batch: &[i64]) -> Result<
 
 /// linalg_inv_ex(A, *, check_errors) -> inverse, info
 fn linalg_inv_ex(c: &mut Call<'_>) -> Result<Outputs> {
-    refuse_check(c, 1)?;
     let a = c.tensor(0)?;
     if a.numel() == 0 {
         return filled(c, [0; 2]);
     }
-    let (matrix, flipped) = square(c, &a)?;
+    let matrix = matrices(c, &a)?;
     let factors = lu::factor(c.b, matrix, true)?;
     let info = lu::info(c.b, factors.lu)?;
+    if c.opt_bool(1)?.unwrap_or(false) {
+        check_info(c, info, &a, "linalg.inv_ex", SINGULAR)?;
+    }
     let dims = extents(c.b, matrix);
     let identity = eye(c.b, a.dtype, &dims)?;
-    let x = lu::solve(c.b, factors.lu, factors.permutation, identity, flipped)?;
+    let x = lu::solve(c.b, factors.lu, factors.permutation, identity, false)?;
     Ok([as_output(c, 0, x)?, as_output(c, 1, info)?].into())
 }
 
@@ -262,7 +274,7 @@ fn linalg_det(c: &mut Call<'_>) -> Result<Outputs> {
     if a.numel() == 0 {
         return filled(c, [1, 0, 0]);
     }
-    let (matrix, _) = square(c, &a)?;
+    let matrix = determined(c, &a)?;
     let factors = lu::factor(c.b, matrix, true)?;
     let diagonal = diagonal(c.b, factors.lu)?;
     let product = c.b.reduce_mul(diagonal, &[1])?;
@@ -277,7 +289,7 @@ fn linalg_slogdet(c: &mut Call<'_>) -> Result<Outputs> {
     if a.numel() == 0 {
         return filled(c, [1, 0, 0, 0]);
     }
-    let (matrix, _) = square(c, &a)?;
+    let matrix = determined(c, &a)?;
     let factors = lu::factor(c.b, matrix, true)?;
     let diagonal = diagonal(c.b, factors.lu)?;
     let signs = c.b.sign(diagonal)?;
