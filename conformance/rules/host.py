@@ -39,5 +39,9 @@ KERNELS: dict[str, str] = {
         ("aten::linalg_ldl_factor_ex.out", "aten::linalg_ldl_solve.out"),
         "the pivots of a symmetric indefinite matrix are chosen element by element",
     ),
+    **dict.fromkeys(
+        ("aten::linalg_eig", "aten::linalg_eig.out", "aten::_linalg_eigvals", "aten::linalg_eigvals.out"),
+        "the QR iteration on a matrix that is not symmetric is sequential",
+    ),
     "aten::linalg_lstsq.out": "the rank decides the sizes of the results",
 }
