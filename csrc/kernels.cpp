@@ -138,8 +138,13 @@ Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
   return dst;
 }
 
+// A result of the host takes its strides along when it does not fit.
 Tensor copy_from_and_resize(const Tensor& src, const Tensor& dst) {
-  if (dst.sizes() != src.sizes()) resize_(dst, src.sizes(), std::nullopt);
+  if (dst.sizes() != src.sizes()) {
+    const auto strides = src.strides();
+    const bool repeats = at::has_internal_overlap(src) == at::MemOverlap::Yes;
+    resize_tensor(dst.unsafeGetTensorImpl(), src.sizes(), repeats ? nullptr : &strides);
+  }
   return copy_from(src, dst, false);
 }
 

@@ -295,6 +295,13 @@ def test_eigenvalues_of_general_matrices_are_found_on_the_host(dtype, tpu):
     }
 
 
+def test_one_tensor_cannot_take_results_of_different_sizes():
+    a = random(3, 4, 4).to("tpu")
+    out = torch.empty(3, 4, 4, dtype=torch.complex64, device="tpu")
+    with pytest.raises(RuntimeError, match="results of different sizes into one tensor"):
+        torch.linalg.eig(a, out=(out, out))
+
+
 def test_gradients_of_general_eigenvalues():
     a = random(4, 4, dtype=torch.float64)
     compare(lambda x: gradient(lambda x: torch.linalg.eigvals(x).abs().sum(), x), a)
@@ -309,7 +316,8 @@ def test_least_squares_on_the_host(driver, tpu):
     tpu.reset_stats()
     got = torch.linalg.lstsq(a.to("tpu"), b.to("tpu"), driver=driver)
     for x, y in zip(got, torch.linalg.lstsq(a, b, driver=driver), strict=True):
-        assert x.device.type == "tpu"
+        assert (x.device.type, x.shape) == ("tpu", y.shape)
+        assert x.stride() == y.stride() or not y.numel()
         torch.testing.assert_close(x.cpu(), y, rtol=1e-4, atol=1e-5)
     assert tpu.stats()["host_kernel_ops"] == {"aten::linalg_lstsq.out": 1}
 
