@@ -271,7 +271,9 @@ fn continued_fraction<'f>(a: Expr<'f>, x: Expr<'f>) -> Expr<'f> {
         })?;
         Ok(results[7])
     });
-    fraction * factor(a, x) * a
+    // Where the factor is 0 the fraction may have overflowed.
+    let factor = factor(a, x);
+    factor.eq(factor.splat(0.0)).select(factor, fraction * factor * a)
 }
 
 /// Temme's uniform expansion, for large a and x near a.

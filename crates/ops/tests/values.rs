@@ -298,4 +298,5 @@ families! {
     attention histogram grad_scaling optimizers
     unary special binary division ternary activations reductions scans creation
     views movement indexing scatter sorting random
+    distances embeddings incomplete_gamma sampling
 }

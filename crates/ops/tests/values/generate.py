@@ -6,6 +6,7 @@ Run with the Python that the project pins, and look at the difference before you
 from pathlib import Path
 
 import elementwise
+import functions
 import indexing
 import torch
 
@@ -507,4 +508,5 @@ if __name__ == "__main__":
     recurrent()
     optimizers()
     elementwise.write(File)
+    functions.write(File)
     indexing.write(File)
