@@ -69,13 +69,6 @@ Tensor& set_empty_(Tensor& self) {
   return set_view_(self, std::move(none), 0, {0}, {});
 }
 
-// What Module.to asks before it moves parameters in place, keeping ties and optimizers. PyTorch's own answer knows only
-// the backends it ships.
-bool has_compatible_shallow_copy_type(const Tensor& self, const Tensor& from) {
-  const auto dense = [](const Tensor& t) { return t.key_set().has_any(c10::DispatchKeySet(c10::DispatchKey::Dense)); };
-  return dense(self) && dense(from);
-}
-
 void record_stream(Tensor& self, c10::Stream stream) {
   core->record_stream(self.storage().data_ptr().get_context(), stream.id());
 }
@@ -142,8 +135,8 @@ Tensor copy_from(const Tensor& src, const Tensor& dst, bool non_blocking) {
 Tensor copy_from_and_resize(const Tensor& src, const Tensor& dst) {
   if (dst.sizes() != src.sizes()) {
     const auto strides = src.strides();
-    const bool repeats = at::has_internal_overlap(src) == at::MemOverlap::Yes;
-    resize_tensor(dst.unsafeGetTensorImpl(), src.sizes(), repeats ? nullptr : &strides);
+    const bool kept = at::has_internal_overlap(src) != at::MemOverlap::Yes;
+    resize_tensor(dst.unsafeGetTensorImpl(), src.sizes(), kept ? &strides : nullptr);
   }
   return copy_from(src, dst, false);
 }
@@ -171,13 +164,9 @@ void register_kernels() {
   m.impl("unfold", TORCH_FN(at::native::unfold));
   m.impl("view_as_real", TORCH_FN(at::native::view_as_real));
   m.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
-  m.impl("is_set_to", TORCH_FN(at::native::is_set_to));
   m.impl("resize_", TORCH_FN(resize_));
   m.impl("set_", TORCH_FN(set_empty_));
-  m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
-  m.impl("set_.source_Storage", static_cast<Tensor& (*)(Tensor&, at::Storage)>(at::native::set_));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_view_));
-  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
   m.impl("record_stream", TORCH_FN(record_stream));
   m.impl("_copy_from", TORCH_FN(copy_from));
   m.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from . import _ctc_loss, _histograms, _meta_kernels, _sparse
+from . import _cpu_kernels, _ctc_loss, _histograms, _meta_kernels, _sparse
 
 
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
@@ -94,6 +94,14 @@ def binary_cross_entropy_under_autocast(*arguments: object, **options: object) -
     )
 
 
+def has_compatible_shallow_copy_type(self: Tensor, from_: Tensor) -> bool:
+    """What Module.to asks before it moves parameters in place, keeping ties and optimizers.
+
+    PyTorch's own answer knows only the backends it ships.
+    """
+    return all(torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Dense) for tensor in (self, from_))
+
+
 KERNELS = [
     ("repeat_interleave.Tensor", repeat_interleave, "PrivateUse1"),
     ("nonzero.out", nonzero_out, "PrivateUse1"),
@@ -101,6 +109,8 @@ KERNELS = [
     ("masked_select.out", masked_select_out, "PrivateUse1"),
     ("randperm.generator_out", randperm_out, "PrivateUse1"),
     ("binary_cross_entropy", binary_cross_entropy_under_autocast, "AutocastPrivateUse1"),
+    ("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type, "PrivateUse1"),
+    *_cpu_kernels.KERNELS,
     *_ctc_loss.KERNELS,
     *_sparse.KERNELS,
     *_histograms.KERNELS,

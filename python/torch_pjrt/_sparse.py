@@ -1,6 +1,7 @@
 """Sparse tensors (COO and CSR): what reads their elements, composed of dense operators on indices and values.
 
-Their structure is PyTorch's own C++, registered by the shim. Operators that are not here raise NotImplementedError.
+Their structure is PyTorch's own C++, which is the same for every device. Operators that are not here raise
+NotImplementedError.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import math
 
 import torch
 from torch import Tensor
+
+from ._cpu_kernels import kernel_of_the_cpu
 
 _aten = torch.ops.aten
 
@@ -227,6 +230,21 @@ def embedding_bag_backward(
     )
 
 
+# What makes, takes apart or relabels sparse tensors of any device.
+_STRUCTURE = {
+    "PrivateUse1": ("_to_sparse", "_to_sparse.sparse_dim"),
+    "SparsePrivateUse1": (
+        "_sparse_coo_tensor_with_dims", "_sparse_coo_tensor_with_dims_and_tensors", "empty.memory_format",
+        "empty_like", "_indices", "_values", "indices", "values", "_nnz", "_dimI", "_dimV", "sparse_dim",
+        "dense_dim", "is_coalesced", "_coalesced_", "clone", "copy_", "copy_sparse_to_sparse_", "sparse_resize_",
+        "sparse_resize_and_clear_", "resize_as_sparse_", "zero_",
+    ),
+    "SparseCsrPrivateUse1": (
+        "empty.memory_format", "empty_like", "crow_indices", "col_indices", "ccol_indices", "row_indices", "values",
+        "_nnz", "sparse_dim", "dense_dim", "clone", "copy_",
+    ),
+}  # fmt: skip
+
 KERNELS = [
     ("_to_sparse_csr", to_csr, "PrivateUse1"),
     ("_to_sparse_csr", to_csr, "SparsePrivateUse1"),
@@ -245,4 +263,5 @@ KERNELS = [
     ("_sparse_mm_reduce_impl", mm_reduce, "SparseCsrPrivateUse1"),
     ("_sparse_mm_reduce_impl_backward", mm_reduce_backward, "SparseCsrPrivateUse1"),
     ("_embedding_bag_backward", embedding_bag_backward, "PrivateUse1"),
+    *((name, kernel_of_the_cpu(name, key), key) for key, names in _STRUCTURE.items() for name in names),
 ]
