@@ -71,6 +71,7 @@ fn checked(index: i32) -> PyResult<i32> {
 }
 
 #[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 #[pyo3(signature = (shim_path, *, plugin_candidates, num_devices, no_plugin_message, register_hooks, cache_dir, max_programs))]
 fn initialize(
     py: Python<'_>,

@@ -419,7 +419,9 @@ impl Call<'_> {
     /// Whether tensor argument `index` is contiguous, as PyTorch sees it.
     pub fn is_contiguous(&self, index: usize) -> bool {
         let meta = match self.node.args.get(index) {
-            Some(Arg::Tensor(ValueRef::Input(input))) => self.graph.inputs.get(*input).map(|input| &input.meta),
+            Some(Arg::Tensor(ValueRef::Input(input))) => {
+                self.graph.inputs.get(*input).map(|input| &input.meta)
+            }
             Some(Arg::Tensor(ValueRef::Node(node, output))) => {
                 self.graph.nodes.get(*node).and_then(|node| node.outputs.get(*output)?.as_ref())
             }

@@ -61,14 +61,18 @@ fn forward(c: &mut Call<'_>, rank: usize) -> Result<Outputs> {
         let empty = c.full(Number::Int(0), out.dtype, &out.sizes)?;
         return Ok([as_output(c, 0, empty)?, as_output(c, 1, empty)?].into());
     }
-    if samples.dtype != x.dtype || kernel.len() != rank || windows.len() != rank {
-        return Err(LoweringError::unsupported("samples of another dtype than the input"));
+    if samples.dtype != x.dtype || samples.rank() != 3 || kernel.len() != rank || windows.len() != rank {
+        return Err(LoweringError::unsupported("samples of another dtype or rank than they must have"));
     }
     let spatial = Dims::from_slice(&x.sizes[x.rank() - rank..]);
     let planes: i64 = x.sizes[..x.rank() - rank].iter().product();
     let plane: i64 = spatial.iter().product();
     let index = index_dtype(plane);
     let value = c.value(&samples, x.dtype.opmath())?;
+    // There may be samples of more inputs than there are.
+    let batch = if x.rank() == rank + 2 { x.sizes[0] } else { 1 };
+    let limits: Dims = std::iter::once(batch).chain(samples.sizes.iter().skip(1).copied()).collect();
+    let value = c.b.slice(value, &[0; 3], &limits, &[1; 3])?;
     let value = c.b.reshape(value, &[planes, rank as i64])?;
     // [planes, windows.., kernel..]
     let mut sizes = Dims::from_slice(&[planes]);

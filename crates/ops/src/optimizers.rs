@@ -17,6 +17,8 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::_fused_adamw.tensor_lr", |c| adam(c, true)),
     OpDef::new("aten::_fused_sgd", sgd).float_operands(&[5]),
     OpDef::new("aten::_fused_sgd.tensor_lr", sgd),
+    OpDef::new("aten::_fused_adagrad", |c| adagrad(c, true)).float_operands(&[4]),
+    OpDef::new("aten::_fused_adagrad.tensor_lr", |c| adagrad(c, false)),
 ];
 
 /// What gradient scaling does to a step.
@@ -214,6 +216,45 @@ fn sgd(c: &mut Call<'_>) -> Result<Outputs> {
     if momentum == 0.0 {
         for buffer in &buffers {
             lists[2].push(c.value(buffer, buffer.dtype)?);
+        }
+    }
+    Ok(lists.concat().into())
+}
+
+/// aten::_fused_adagrad(self, grads, state_sums, state_steps, *, lr, lr_decay, weight_decay, eps, maximize,
+/// grad_scale=None, found_inf=None) -> (self_out, grads_out, state_sums_out), and state_steps_out where the schema
+/// says that it is written.
+fn adagrad(c: &mut Call<'_>, returns_steps: bool) -> Result<Outputs> {
+    let (params, grads, sums, steps) = (c.tensors(0)?, c.tensors(1)?, c.tensors(2)?, c.tensors(3)?);
+    let (lr, lr_decay, decay, eps) = (c.tensor(4)?, c.float(5)?, c.float(6)?, c.float(7)?);
+    let maximize = c.bool(8)?;
+    let scaling = Scaling { grad_scale: c.opt_tensor(9)?, found_inf: c.opt_tensor(10)? };
+    let mut lists: [Vec<Value>; 4] = Default::default();
+    for (k, param) in params.iter().enumerate() {
+        let (Some(grad), Some(sum), Some(step)) = (grads.get(k), sums.get(k), steps.get(k)) else {
+            return Err(LoweringError::invalid("fused Adagrad needs lists of equal lengths"));
+        };
+        let sizes = param.sizes.clone();
+        let dtype = param.dtype.opmath();
+        let lr = scalar_everywhere(c, &lr, dtype, &sizes)?;
+        let count = scalar_everywhere(c, step, dtype, &sizes)?;
+        let (p, given, old_sum) = (c.value(param, dtype)?, c.value(grad, dtype)?, c.value(sum, dtype)?);
+        let scaled = scaling.gradient(c, given, dtype, &sizes)?;
+        let [new_p, new_sum] =
+            formulas(c.b, [p, scaled, old_sum, lr, count], |[p, g, old_sum, lr, count]| {
+                let g = if maximize { -g } else { g };
+                let g = if decay == 0.0 { g } else { g + p * decay };
+                let new_sum = old_sum + g * g;
+                let rate = lr / ((count - 1.0) * lr_decay + 1.0);
+                [p - rate * g / (new_sum.sqrt() + eps), new_sum]
+            })?;
+        let results = [(new_p, p, param), (scaled, given, grad), (new_sum, old_sum, sum)];
+        for (list, (new, old, like)) in lists.iter_mut().zip(results) {
+            let kept = scaling.keep(c, new, old)?;
+            list.push(c.convert(kept, like.dtype)?);
+        }
+        if returns_steps {
+            lists[3].push(c.value(step, step.dtype)?);
         }
     }
     Ok(lists.concat().into())

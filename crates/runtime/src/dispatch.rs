@@ -1,8 +1,8 @@
 //! One call, in three steps: look its plan up, build it on a miss, execute it.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ops::{Arguments, DType, Dims, Number, TensorMeta};
 use smallvec::SmallVec;

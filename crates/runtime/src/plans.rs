@@ -63,7 +63,7 @@ pub fn find(words: &[u64]) -> Option<Arc<Plan>> {
 /// Keeps a plan for later calls. Where another thread was faster, its plan stays.
 pub fn insert(words: &[u64], plan: &Arc<Plan>) {
     let hash = hash(words);
-    if ADDED.fetch_add(1, Relaxed) % TICK == 0 {
+    if ADDED.fetch_add(1, Relaxed).is_multiple_of(TICK) {
         NOW.fetch_add(1, Relaxed);
     }
     plan.used(NOW.load(Relaxed));
