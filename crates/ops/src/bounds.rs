@@ -18,6 +18,12 @@ pub struct Bounded {
 }
 
 pub type Bound = fn(&Arguments<'_>) -> Result<Vec<Bounded>>;
+pub type Refusal = fn(&Arguments<'_>) -> Result<()>;
+
+/// An error with this message unless `holds`.
+pub fn require(holds: bool, message: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(LoweringError::invalid(message())) }
+}
 
 impl Bounded {
     /// Of `sizes`, row-major; the extent of the first dimension is counted.
@@ -54,6 +60,20 @@ impl Arguments<'_> {
             return Ok(&input.meta);
         }
         Err(LoweringError::unsupported(format!("argument {index} is no tensor")))
+    }
+
+    pub fn int(&self, index: usize) -> Result<i64> {
+        match self.arg(index)? {
+            Arg::Number(Number::Int(value)) => Ok(*value),
+            _ => Err(LoweringError::unsupported(format!("argument {index} is no integer"))),
+        }
+    }
+
+    pub fn ints(&self, index: usize) -> Result<Dims> {
+        match self.arg(index)? {
+            Arg::Ints(values) => Ok(values.iter().copied().collect()),
+            _ => Err(LoweringError::unsupported(format!("argument {index} is no list of integers"))),
+        }
     }
 
     pub fn bool(&self, index: usize) -> Result<bool> {

@@ -456,7 +456,8 @@ impl Call<'_> {
     }
 
     /// A check that names where it failed: `value` is a 0-d int64, 0 where all is well, else a number for `{number}` in
-    /// the message and, in the upper 32 bits, one for `{batch}`. The message must have one of them.
+    /// the message and, in the upper 32 bits, one for `{batch}`, or a number of any size for `{index}`. The message must
+    /// have one of them.
     pub fn check_number(&mut self, value: Value, kind: CheckKind, message: impl Into<String>) {
         self.check(value, kind, message);
     }

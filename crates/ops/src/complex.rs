@@ -2,6 +2,7 @@
 
 use stablehlo::{Builder, Direction, Value};
 
+use crate::bounds::{Arguments, require};
 use crate::call::{Call, Outputs};
 use crate::convert;
 use crate::dtype::DType;
@@ -15,7 +16,7 @@ use crate::views::{operand, take_one};
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::complex", complex),
+    OpDef::new("aten::complex", complex).refuses(refuse_mixture),
     OpDef::new("aten::polar", polar),
     OpDef::new("aten::real", real).composite(),
     OpDef::new("aten::imag", imag).composite(),
@@ -33,6 +34,17 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::view_copy.dtype", view_dtype).composite(),
     OpDef::new("prims::view_of_dtype", view_dtype).composite(),
 ];
+
+fn refuse_mixture(arguments: &Arguments<'_>) -> Result<()> {
+    let (re, im) = (arguments.tensor(0)?.dtype, arguments.tensor(1)?.dtype);
+    require(re == im || !(re.is_float() && im.is_float()), || {
+        format!(
+            "Expected object of scalar type {} but got scalar type {} for second argument",
+            re.name_in_cpp(),
+            im.name_in_cpp()
+        )
+    })
+}
 
 fn complex(c: &mut Call<'_>) -> Result<Outputs> {
     let (re, im) = (c.tensor(0)?, c.tensor(1)?);

@@ -2,6 +2,7 @@
 
 use stablehlo::{ConvDimensionNumbers, ConvWindow, Value};
 
+use crate::bounds::{Arguments, require};
 use crate::call::{Call, Outputs, Tensor};
 use crate::dtype::DType;
 use crate::error::LoweringError;
@@ -14,12 +15,34 @@ use crate::statistics::spread;
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::convolution", convolution).channels_last(&[0, 1]),
+    OpDef::new("aten::convolution", convolution).channels_last(&[0, 1]).refuses(refuse),
     OpDef::new("aten::convolution_backward", |c| convolution_backward(c, 4)),
     // These have no Meta kernel, and the two above are reached first.
     OpDef::new("aten::convolution_overrideable", convolution).composite(),
     OpDef::new("aten::convolution_backward_overrideable", |c| convolution_backward(c, 3)).composite(),
 ];
+
+/// What ATen refuses before it looks at the input's sizes.
+fn refuse(arguments: &Arguments<'_>) -> Result<()> {
+    let weight = &arguments.tensor(1)?.sizes;
+    let positive = |values: Dims| values.iter().all(|&value| value > 0);
+    let say = |message: &'static str| move || message.to_owned();
+    require(weight.len() > 2, say("weight should have at least three dimensions"))?;
+    require(arguments.ints(4)?.iter().all(|&value| value >= 0), say("negative padding is not supported"))?;
+    require(positive(arguments.ints(3)?), say("non-positive stride is not supported"))?;
+    let dilation = arguments.ints(5)?;
+    require(positive(dilation.clone()), || {
+        format!("dilation should be greater than zero, but got {:?}", &dilation[..])
+    })?;
+    let groups = arguments.int(8)?;
+    require(groups > 0, say("non-positive groups is not supported"))?;
+    require(weight[0] >= groups, || {
+        format!(
+            "Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size \
+             {weight:?} instead"
+        )
+    })
+}
 
 /// Attributes of one convolution, one entry per spatial dimension.
 struct Geometry {

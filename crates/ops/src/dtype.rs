@@ -98,6 +98,31 @@ impl DType {
         }
     }
 
+    /// The name that messages of PyTorch's C++ have.
+    pub const fn name_in_cpp(self) -> &'static str {
+        match self {
+            UInt8 => "Byte",
+            Int8 => "Char",
+            Int16 => "Short",
+            Int32 => "Int",
+            Int64 => "Long",
+            Float16 => "Half",
+            Float32 => "Float",
+            Float64 => "Double",
+            Complex64 => "ComplexFloat",
+            Complex128 => "ComplexDouble",
+            Bool => "Bool",
+            BFloat16 => "BFloat16",
+            Float8E5M2 => "Float8_e5m2",
+            Float8E4M3FN => "Float8_e4m3fn",
+            Float8E5M2FNUZ => "Float8_e5m2fnuz",
+            Float8E4M3FNUZ => "Float8_e4m3fnuz",
+            UInt16 => "UInt16",
+            UInt32 => "UInt32",
+            UInt64 => "UInt64",
+        }
+    }
+
     /// Bytes of one element in host memory.
     pub const fn size(self) -> usize {
         match self {

@@ -19,8 +19,7 @@ pub enum Negative {
     Refused,
 }
 
-/// How an operator reports an index that is out of range. A program reports that it happened, not where, so the
-/// messages are those of CPU kernels without the index.
+/// How an operator reports an index that is out of range: as CPU kernels do, which name it, or not.
 #[derive(Clone, Debug)]
 pub struct OutOfRange {
     pub kind: CheckKind,
@@ -33,7 +32,7 @@ impl OutOfRange {
     }
 
     pub fn of_dimension(kind: CheckKind, dim: usize, size: i64) -> Self {
-        let message = format!("index is out of bounds for dimension {dim} with size {size}");
+        let message = format!("index {{index}} is out of bounds for dimension {dim} with size {size}");
         Self { kind, message }
     }
 }
@@ -61,7 +60,8 @@ pub fn in_range(
     }
     if size == 0 {
         let error = error.cloned().unwrap_or_else(OutOfRange::in_self);
-        return Err(LoweringError::InvalidArgument { kind: error.kind, message: error.message });
+        let message = error.message.replace("{index} ", "");
+        return Err(LoweringError::InvalidArgument { kind: error.kind, message });
     }
     let wide = if index.dtype == DType::Int32 { DType::Int32 } else { DType::Int64 };
     if wide == DType::Int32 && to == DType::Int64 {
@@ -70,8 +70,14 @@ pub fn in_range(
     let value = c.value(index, wide)?;
     let low = if negative == Negative::FromEnd { -size } else { 0 };
     if let Some(error) = error {
-        let flag = any_outside(c.b, value, low, size)?;
-        c.check(flag, error.kind, error.message.clone());
+        let outside = outside(c.b, value, low, size)?;
+        if error.message.contains("{index}") {
+            let found = one_of(c, value, outside)?;
+            c.check_number(found, error.kind, error.message.clone());
+        } else {
+            let flag = any(c.b, outside)?;
+            c.check(flag, error.kind, error.message.clone());
+        }
     }
     let value = if negative == Negative::FromEnd {
         let zero = convert::splat(c.b, value, Number::Int(0))?;
@@ -101,13 +107,26 @@ fn clamp(b: &mut Builder, value: Value, low: i64, high: i64) -> Result<Value> {
 }
 
 /// Whether any element is below `low`, or at or above `high`.
-fn any_outside(b: &mut Builder, value: Value, low: i64, high: i64) -> Result<Value> {
+/// Where elements are below `low`, or `high` and more.
+fn outside(b: &mut Builder, value: Value, low: i64, high: i64) -> Result<Value> {
     let low = convert::splat(b, value, Number::Int(low))?;
     let high = convert::splat(b, value, Number::Int(high))?;
     let below = b.compare(value, low, Direction::Lt)?;
     let above = b.compare(value, high, Direction::Ge)?;
-    let outside = b.or(below, above)?;
-    any(b, outside)
+    Ok(b.or(below, above)?)
+}
+
+/// One of the marked elements, none of which is 0; 0 if none is marked. Positive ones come first.
+fn one_of(c: &mut Call<'_>, value: Value, marked: Value) -> Result<Value> {
+    let value = c.convert(value, DType::Int64)?;
+    let zero = convert::splat(c.b, value, Number::Int(0))?;
+    let marked = c.b.select(marked, value, zero)?;
+    let dims: Dims = (0..c.b.rank(value) as i64).collect();
+    let largest = c.b.reduce_max(marked, &dims)?;
+    let smallest = c.b.reduce_min(marked, &dims)?;
+    let zero = convert::splat(c.b, largest, Number::Int(0))?;
+    let none = c.b.compare(largest, zero, Direction::Eq)?;
+    Ok(c.b.select(none, smallest, largest)?)
 }
 
 /// Whether any element of a boolean value is true.

@@ -3,6 +3,7 @@
 
 use stablehlo::{Direction, Value};
 
+use crate::bounds::{Arguments, require};
 use crate::call::{Call, Outputs, Tensor};
 use crate::convert;
 use crate::dtype::DType;
@@ -15,7 +16,17 @@ use crate::scans::scan;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
-pub const OPS: &[OpDef] = &[OpDef::new("aten::masked_scatter", masked_scatter)];
+pub const OPS: &[OpDef] = &[OpDef::new("aten::masked_scatter", masked_scatter).refuses(refuse)];
+
+fn refuse(arguments: &Arguments<'_>) -> Result<()> {
+    let dtype = arguments.tensor(1)?.dtype;
+    require(dtype == DType::Bool, || {
+        format!(
+            "masked_scatter_ only supports boolean masks, but got mask with dtype {}",
+            dtype.name_in_cpp()
+        )
+    })
+}
 
 /// For each element of a flat mask how many selected ones come before it, and their number.
 fn ranks(c: &mut Call<'_>, mask: Value) -> Result<(Value, Value)> {

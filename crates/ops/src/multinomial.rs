@@ -2,6 +2,7 @@
 
 use stablehlo::{Direction, Value};
 
+use crate::bounds::{Arguments, require};
 use crate::call::{Call, Outputs};
 use crate::convert;
 use crate::dtype::DType;
@@ -16,7 +17,30 @@ use crate::views::slice_dim;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
-pub const OPS: &[OpDef] = &[OpDef::new("aten::multinomial", multinomial)];
+pub const OPS: &[OpDef] = &[OpDef::new("aten::multinomial", multinomial).refuses(refuse)];
+
+/// More categories than float32 can count.
+const MOST_CATEGORIES: i64 = 1 << 24;
+
+fn refuse(arguments: &Arguments<'_>) -> Result<()> {
+    let (weights, samples) = (arguments.tensor(0)?, arguments.int(1)?);
+    let say = |message: &'static str| move || message.to_owned();
+    require(weights.dtype.is_float(), || {
+        format!(
+            "multinomial only supports floating-point dtypes for input, got: {}",
+            weights.dtype.name_in_cpp()
+        )
+    })?;
+    require(samples > 0, say("cannot sample n_sample <= 0 samples"))?;
+    require((1..=2).contains(&weights.sizes.len()), say("prob_dist must be 1 or 2 dim"))?;
+    let categories = weights.sizes.last().copied().unwrap_or(0);
+    let replaced = arguments.bool(2).unwrap_or(false);
+    require(
+        replaced || samples <= categories,
+        say("cannot sample n_sample > prob_dist.size(-1) samples without replacement"),
+    )?;
+    require(categories <= MOST_CATEGORIES, say("number of categories cannot exceed 2^24"))
+}
 
 /// Without replacement: the largest of weight / exponential noise (the exponential race, as ATen does it). With
 /// replacement: the category in whose part of the cumulative weights a uniform number falls.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crate::bounds::Bound;
+use crate::bounds::{Bound, Refusal};
 use crate::call::{Call, Outputs};
 use crate::dtype::DType;
 use crate::error::LoweringError;
@@ -38,6 +38,8 @@ pub struct OpDef {
     /// For operators whose results' sizes depend on values: the largest that they can be. The lowering gives the results
     /// at that size, what is valid first, and its extent (0-d int64).
     pub bounded: Option<Bound>,
+    /// Refuses arguments, as CPU kernels do, before Meta kernels say something else, or nothing.
+    pub refusal: Option<Refusal>,
     /// For operators that answer with one number, which Meta kernels cannot give: its dtype. The lowering gives it as a
     /// 0-d output.
     pub answer: Option<DType>,
@@ -57,6 +59,7 @@ impl OpDef {
             writes: &[],
             keeps_shape: false,
             bounded: None,
+            refusal: None,
             answer: None,
             explicit: true,
         }
@@ -94,6 +97,11 @@ impl OpDef {
 
     pub const fn bounded(mut self, bound: Bound) -> Self {
         self.bounded = Some(bound);
+        self
+    }
+
+    pub const fn refuses(mut self, refusal: Refusal) -> Self {
+        self.refusal = Some(refusal);
         self
     }
 

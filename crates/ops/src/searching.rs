@@ -2,6 +2,7 @@
 
 use stablehlo::{Direction, Value};
 
+use crate::bounds::{Arguments, require};
 use crate::call::{Call, Outputs, Tensor};
 use crate::convert;
 use crate::error::LoweringError;
@@ -14,8 +15,8 @@ type Result<T> = std::result::Result<T, LoweringError>;
 pub const OPS: &[OpDef] = &[
     OpDef::new("aten::searchsorted.Tensor", searchsorted),
     OpDef::new("aten::searchsorted.Scalar", searchsorted),
-    OpDef::new("aten::bucketize.Tensor", bucketize),
-    OpDef::new("aten::bucketize.Scalar", bucketize),
+    OpDef::new("aten::bucketize.Tensor", bucketize).refuses(refuse_boundaries),
+    OpDef::new("aten::bucketize.Scalar", bucketize).refuses(refuse_boundaries),
     OpDef::new("aten::isin.Tensor_Tensor", isin),
     OpDef::new("aten::isin.Tensor_Scalar", isin),
     OpDef::new("aten::isin.Scalar_Tensor", isin),
@@ -29,6 +30,11 @@ fn searchsorted(c: &mut Call<'_>) -> Result<Outputs> {
     };
     let sorter = c.opt_tensor(5)?;
     search(c, &boundaries, &values, right, sorter.as_ref())
+}
+
+fn refuse_boundaries(arguments: &Arguments<'_>) -> Result<()> {
+    let rank = arguments.tensor(1)?.sizes.len();
+    require(rank == 1, || format!("boundaries tensor must be 1 dimension, but got dim({rank})"))
 }
 
 fn bucketize(c: &mut Call<'_>) -> Result<Outputs> {

@@ -86,7 +86,7 @@ impl PendingCheck {
     /// themselves.
     fn failure(&self) -> Option<String> {
         let message = &self.info.message;
-        if !["{batch}", "{number}"].iter().any(|place| message.contains(place)) {
+        if !["{batch}", "{number}", "{index}"].iter().any(|place| message.contains(place)) {
             let mut flag = [0u8];
             self.flag.read_scalar(&mut flag).ok()?;
             return (flag[0] != 0).then(|| message.clone());
@@ -95,8 +95,12 @@ impl PendingCheck {
         self.flag.read_scalar(&mut bytes).ok()?;
         let value = i64::from_le_bytes(bytes);
         let (batch, number) = (value >> 32, value & 0xffff_ffff);
-        (value != 0)
-            .then(|| message.replace("{batch}", &batch.to_string()).replace("{number}", &number.to_string()))
+        let places = [("{batch}", batch), ("{number}", number), ("{index}", value)];
+        (value != 0).then(|| {
+            places
+                .iter()
+                .fold(message.clone(), |message, (place, value)| message.replace(place, &value.to_string()))
+        })
     }
 
     fn evaluate(self, deferred: bool) -> Result<()> {

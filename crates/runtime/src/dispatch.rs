@@ -57,6 +57,7 @@ pub fn plan(call: &Call) -> Result<Option<Arc<Plan>>> {
     signature.fill(call)?;
     let Some(plan) = lookup(call, &signature) else {
         recycle(signature);
+        refuse(call)?;
         return Ok(None);
     };
     count(&STATS.cache_hits);
@@ -68,6 +69,17 @@ pub fn plan(call: &Call) -> Result<Option<Arc<Plan>>> {
         PREPARED.set(Some(signature));
     }
     Ok(Some(plan))
+}
+
+/// [`ops::OpDef::refusal`]
+fn refuse(call: &Call) -> Result<()> {
+    let Some(refusal) = call.op.lowering.and_then(|def| def.refusal) else { return Ok(()) };
+    let alone = node::single_node(call, &MetaResult::default());
+    match refusal(&Arguments(&alone.graph)) {
+        Err(error) if error.user_error().is_some() => Err(planner::lowering_error(&call.op.name, error)),
+        // Arguments of another form than it knows are for Meta kernels to judge.
+        _ => Ok(()),
+    }
 }
 
 /// Forgets the prepared call: its outputs could not be allocated.

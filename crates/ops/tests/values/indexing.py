@@ -91,7 +91,7 @@ def indexing(File):
         in_self = "index out of range in self"
 
         def outside(dim, size):
-            return f"index is out of bounds for dimension {dim} with size {size}"
+            return f"index {{index}} is out of bounds for dimension {dim} with size {size}"
 
         f.call(aten.embedding.default, rows, index.reshape(3, 1))
         f.call(aten.embedding.default, rows, ints(3), results=failed(rows[:1], "Index", in_self))
