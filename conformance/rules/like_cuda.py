@@ -33,8 +33,11 @@ OPERATORS: dict[str, Difference] = {
             "some shapes are transformed in steps, and the result has the strides of the last",
         ),
     ),
-    "nonzero_static": Difference(
-        frozenset({"strides"}), frozenset({"output 0"}), "positions are laid out column by column"
+    **dict.fromkeys(
+        ("nonzero_static", "combinations"),
+        Difference(
+            frozenset({"strides"}), frozenset({"output 0"}), "positions are laid out column by column"
+        ),
     ),
     "native_layer_norm": Difference(frozenset({"dtype"}), _STATISTICS, _OF_HALF),
     "_batch_norm_with_update": Difference(frozenset({"dtype"}), _STATISTICS, _OF_HALF),
