@@ -148,7 +148,7 @@ unsafe extern "C" fn build(
         };
         // SAFETY: the shim passes a place for the answer.
         let info = unsafe { &mut *info };
-        let metas = meta::with_given_shape(&call, metas);
+        let metas = meta::in_dtype_of_out(&call, meta::with_given_shape(&call, metas));
         meta::check_written(&call, &metas)?;
         match meta::resized(&call, &metas) {
             Some(written) => describe_resized(written, info),

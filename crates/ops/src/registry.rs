@@ -35,6 +35,8 @@ pub struct OpDef {
     /// A tensor given for the output keeps its shape when it has the right number of elements, whatever the Meta kernel
     /// says.
     pub keeps_shape: bool,
+    /// Whether the form with `out=` computes in that tensor's dtype, as if the call had asked for it.
+    pub computes_in_out: bool,
     /// For operators whose results' sizes depend on values: the largest that they can be. The lowering gives the results
     /// at that size, what is valid first, and its extent (0-d int64).
     pub bounded: Option<Bound>,
@@ -58,6 +60,7 @@ impl OpDef {
             channels_last: &[],
             writes: &[],
             keeps_shape: false,
+            computes_in_out: false,
             bounded: None,
             refusal: None,
             answer: None,
@@ -87,6 +90,11 @@ impl OpDef {
 
     pub const fn writes(mut self, writes: &'static [usize]) -> Self {
         self.writes = writes;
+        self
+    }
+
+    pub const fn computes_in_out(mut self) -> Self {
+        self.computes_in_out = true;
         self
     }
 

@@ -15,8 +15,8 @@ type Result<T> = std::result::Result<T, LoweringError>;
 pub const OPS: &[OpDef] = &[
     OpDef::new("aten::cummax", |c| cumulative_extreme(c, true)),
     OpDef::new("aten::cummin", |c| cumulative_extreme(c, false)),
-    OpDef::new("aten::cumprod", |c| cumulate(c, |x, y| x * y)),
-    OpDef::new("aten::cumsum", |c| cumulate(c, |x, y| x + y)),
+    OpDef::new("aten::cumprod", |c| cumulate(c, |x, y| x * y)).computes_in_out(),
+    OpDef::new("aten::cumsum", |c| cumulate(c, |x, y| x + y)).computes_in_out(),
     OpDef::new("aten::_logcumsumexp", log_cumsum_exp),
     OpDef::new("aten::logcumsumexp", log_cumsum_exp),
 ];

@@ -57,6 +57,19 @@ fn check_size_of_read(call: &Call, written: &Tensor, sizes: &[i64]) -> Result<()
     Ok(())
 }
 
+/// [`ops::OpDef::computes_in_out`]
+pub fn in_dtype_of_out(call: &Call, mut metas: MetaResult) -> MetaResult {
+    let first = metas.functional.len().saturating_sub(metas.mutated.len());
+    if call.op.lowering.is_some_and(|def| def.computes_in_out) {
+        for ((_, written), new) in metas.mutated.iter().zip(&mut metas.functional[first..]) {
+            if let Some(new) = new {
+                new.dtype = written.dtype;
+            }
+        }
+    }
+    metas
+}
+
 /// [`ops::OpDef::keeps_shape`]
 pub fn with_given_shape(call: &Call, mut metas: MetaResult) -> MetaResult {
     if !call.op.lowering.is_some_and(|def| def.keeps_shape) {
