@@ -225,9 +225,7 @@ def embedding_bag_backward(
     rest = (num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
     if sparse:
         return _aten._embedding_bag_sparse_backward(grad, indices, offsets, offset2bag, bag_size, *rest)
-    return _aten._embedding_bag_dense_backward(
-        grad, indices, offsets, offset2bag, bag_size, maximum_indices, *rest
-    )
+    return _aten._embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maximum_indices, *rest)
 
 
 # What makes, takes apart or relabels sparse tensors of any device.

@@ -28,9 +28,9 @@ pub const OPS: &[OpDef] = &[
         if c.bool(9)? {
             return Err(LoweringError::unsupported("sparse gradients of bags of embeddings"));
         }
-        backward(c, 10)
+        backward(c, 3, 10)
     }),
-    OpDef::new("aten::_embedding_bag_dense_backward", |c| backward(c, 9)),
+    OpDef::new("aten::_embedding_bag_dense_backward", |c| backward(c, 2, 8)),
     OpDef::new("aten::_embedding_bag_per_sample_weights_backward", per_sample_weights_backward),
     OpDef::new("aten::embedding_renorm", renorm),
 ];
@@ -219,12 +219,13 @@ fn maxima(c: &mut Call<'_>, taken: Value, counted: Value, bag: Value, bags: i64)
     Ok([values, positions])
 }
 
-/// The dense gradient of the weight. Arguments: gradient, indices, offsets, the bag of each index, indices per bag, rows
-/// of the maxima, number of rows, scale_grad_by_freq, mode; from `weights` on per_sample_weights and padding_idx.
-fn backward(c: &mut Call<'_>, weights: usize) -> Result<Outputs> {
-    let (grad, indices, bag, bag_sizes) = (c.tensor(0)?, c.tensor(1)?, c.tensor(3)?, c.tensor(4)?);
-    let scaled = c.bool(7)?;
-    let mode = Mode::parse(c, 8)?;
+/// The dense gradient of the weight. Arguments: gradient, indices; from `bag` on the bag of each index, indices per bag,
+/// rows of the maxima, number of rows, scale_grad_by_freq, mode; from `weights` on per_sample_weights and padding_idx.
+fn backward(c: &mut Call<'_>, bag: usize, weights: usize) -> Result<Outputs> {
+    let (grad, indices, maxima) = (c.tensor(0)?, c.tensor(1)?, bag + 2);
+    let scaled = c.bool(bag + 4)?;
+    let mode = Mode::parse(c, bag + 5)?;
+    let (bag, bag_sizes) = (c.tensor(bag)?, c.tensor(bag + 1)?);
     let out = c.out(0)?.clone();
     let acc = out.dtype.opmath();
     let [rows, columns] = out.sizes[..] else {
@@ -237,7 +238,7 @@ fn backward(c: &mut Call<'_>, weights: usize) -> Result<Outputs> {
     let padding = c.opt_int(weights + 1)?.unwrap_or(-1);
     let grad_value = c.value(&grad, acc)?;
     if mode == Mode::Max {
-        let chosen = c.tensor(5)?;
+        let chosen = c.tensor(maxima)?;
         // Empty bags name row -1, which the scatter skips.
         let chosen = ignored_outside(c, &chosen, rows)?;
         let sums = scatter_along(c.b, zeros, 0, chosen, grad_value, Combine::Add)?;
