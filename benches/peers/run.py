@@ -82,8 +82,9 @@ def measured(python: str, script: Path, name: str, rounds: int) -> dict[str, obj
     except subprocess.TimeoutExpired:
         return {"error": f"not finished after {LONGEST} s"}
     if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
-        return {"error": last[0]}
+        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+        # Some peers say more after the exception.
+        return {"error": next((text for text in reversed(lines) if "Error: " in text), lines[-1])}
     # Some peers print at exit, too.
     rows = [text for text in done.stdout.splitlines() if text.startswith("{")]
     return json.loads(rows[-1]) if rows else None
