@@ -59,8 +59,15 @@ def test_several_dimensions(no_fallback, name, norm):
 
 
 def test_more_dimensions_than_one_operation_takes(no_fallback):
-    for name in ("fftn", "rfftn", "irfftn"):
+    for name in ("fftn", "rfftn"):
         check(getattr(torch.fft, name), sample(name, 2, 3, 4, 3, 4), AS_CUDA)
+    check(torch.fft.irfftn, sample("irfftn", 2, 3, 4, 3, 4))
+
+
+@pytest.mark.parametrize("dims", [(0, 1), (0, 2, 3), (3, 1), (2, 0), (1,)])
+@pytest.mark.parametrize("name", ["irfftn", "hfftn"])
+def test_real_results_lie_as_the_last_step_leaves_them(no_fallback, name, dims):
+    check(lambda x: getattr(torch.fft, name)(x, dim=dims), sample(name, 3, 4, 5, 6))
 
 
 def test_views_integers_and_float64(no_fallback):

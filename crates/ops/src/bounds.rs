@@ -18,6 +18,8 @@ pub struct Bounded {
 }
 
 pub type Bound = fn(&Arguments<'_>) -> Result<Vec<Bounded>>;
+/// From the arguments and the sizes of the output.
+pub type Strides = fn(&Arguments<'_>, &[i64]) -> Result<Dims>;
 pub type Refusal = fn(&Arguments<'_>) -> Result<()>;
 
 /// An error with this message unless `holds`.

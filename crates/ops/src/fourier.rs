@@ -2,6 +2,7 @@
 
 use stablehlo::{FftType, Value};
 
+use crate::bounds::Arguments;
 use crate::call::{Call, Outputs, wrap_dim};
 use crate::dtype::DType;
 use crate::error::LoweringError;
@@ -13,8 +14,31 @@ type Result<T> = std::result::Result<T, LoweringError>;
 pub const OPS: &[OpDef] = &[
     OpDef::new("aten::_fft_c2c", complex_to_complex),
     OpDef::new("aten::_fft_r2c", real_to_complex),
-    OpDef::new("aten::_fft_c2r", complex_to_real),
+    OpDef::new("aten::_fft_c2r", complex_to_real).strides(strides_of_real),
 ];
+
+/// All but the last dimension are transformed first, as complex numbers; each step leaves the dimensions that it
+/// transforms innermost, the others around them in the order of their strides.
+fn strides_of_real(arguments: &Arguments<'_>, sizes: &[i64]) -> Result<Dims> {
+    let x = arguments.tensor(0)?;
+    let dims =
+        arguments.ints(1)?.iter().map(|&dim| wrap_dim(dim, x.sizes.len())).collect::<Result<Vec<_>>>()?;
+    let (rest, halved) = split(&dims)?;
+    let before = if rest.is_empty() { x.strides.clone() } else { after_step(&x.sizes, &x.strides, rest) };
+    Ok(after_step(sizes, &before, &[halved]))
+}
+
+fn after_step(sizes: &[i64], strides: &[i64], dims: &[usize]) -> Dims {
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    order.sort_by_key(|&dim| (dims.contains(&dim), std::cmp::Reverse(strides[dim])));
+    let mut after = Dims::from_elem(1, sizes.len());
+    let mut step = 1;
+    for &dim in order.iter().rev() {
+        after[dim] = step;
+        step *= sizes[dim].max(1);
+    }
+    after
+}
 
 /// Most dimensions that one `stablehlo.fft` transforms.
 const LARGEST_RANK: usize = 3;

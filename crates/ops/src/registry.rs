@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crate::bounds::{Bound, Refusal};
+use crate::bounds::{Bound, Refusal, Strides};
 use crate::call::{Call, Outputs};
 use crate::dtype::DType;
 use crate::error::LoweringError;
@@ -40,6 +40,8 @@ pub struct OpDef {
     /// For operators whose results' sizes depend on values: the largest that they can be. The lowering gives the results
     /// at that size, what is valid first, and its extent (0-d int64).
     pub bounded: Option<Bound>,
+    /// Strides of the first output, where kernels of PyTorch have others than its Meta kernel says.
+    pub strides: Option<Strides>,
     /// Refuses arguments, as CPU kernels do, before Meta kernels say something else, or nothing.
     pub refusal: Option<Refusal>,
     /// For operators that answer with one number, which Meta kernels cannot give: its dtype. The lowering gives it as a
@@ -62,6 +64,7 @@ impl OpDef {
             keeps_shape: false,
             computes_in_out: false,
             bounded: None,
+            strides: None,
             refusal: None,
             answer: None,
             explicit: true,
@@ -105,6 +108,11 @@ impl OpDef {
 
     pub const fn bounded(mut self, bound: Bound) -> Self {
         self.bounded = Some(bound);
+        self
+    }
+
+    pub const fn strides(mut self, strides: Strides) -> Self {
+        self.strides = Some(strides);
         self
     }
 

@@ -187,6 +187,15 @@ fn with_memory_format(call: &Call, mut metas: MetaResult) -> MetaResult {
     if channels_last && let Some(Some(meta)) = metas.functional.first_mut() {
         meta.strides = layout::channels_last_strides(&meta.sizes);
     }
+    if let Some(rule) = call.op.lowering.and_then(|def| def.strides)
+        && let Some(Some(meta)) = metas.functional.first_mut()
+    {
+        let alone = node::single_node(call, &MetaResult::default());
+        // Arguments of another form than the rule knows keep what the Meta kernel says.
+        if let Ok(strides) = rule(&Arguments(&alone.graph), &meta.sizes) {
+            meta.strides = strides;
+        }
+    }
     metas
 }
 
