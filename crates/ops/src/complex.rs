@@ -2,7 +2,7 @@
 
 use stablehlo::{Builder, Direction, Value};
 
-use crate::bounds::{Arguments, require};
+use crate::arguments::{Arguments, require};
 use crate::call::{Call, Outputs};
 use crate::convert;
 use crate::dtype::DType;

@@ -2,7 +2,7 @@
 
 use stablehlo::{ConvDimensionNumbers, ConvWindow, Value};
 
-use crate::bounds::{Arguments, require};
+use crate::arguments::{Arguments, require};
 use crate::call::{Call, Outputs, Tensor};
 use crate::dtype::DType;
 use crate::error::LoweringError;

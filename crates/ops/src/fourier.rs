@@ -2,7 +2,7 @@
 
 use stablehlo::{FftType, Value};
 
-use crate::bounds::Arguments;
+use crate::arguments::Arguments;
 use crate::call::{Call, Outputs, wrap_dim};
 use crate::dtype::DType;
 use crate::error::LoweringError;

@@ -2,6 +2,7 @@
 
 mod activations;
 mod antialias;
+mod arguments;
 mod assertions;
 mod attention;
 mod avg_pooling;
@@ -79,7 +80,8 @@ mod view_scatter;
 mod views;
 mod windows;
 
-pub use bounds::{Arguments, Bounded};
+pub use arguments::Arguments;
+pub use bounds::Bounded;
 pub use call::{Call, Outputs, RngState, Tensor};
 pub use dtype::{Category, DType};
 pub use error::{CheckKind, LoweringError};

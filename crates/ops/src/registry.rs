@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crate::bounds::{Bound, Refusal, Strides};
+use crate::arguments::{Refusal, Strides};
+use crate::bounds::Bound;
 use crate::call::{Call, Outputs};
 use crate::dtype::DType;
 use crate::error::LoweringError;

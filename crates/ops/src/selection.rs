@@ -3,7 +3,8 @@
 use smallvec::smallvec;
 use stablehlo::{Builder, Direction, ElementType, TensorType, Value};
 
-use crate::bounds::{Arguments, Bounded};
+use crate::arguments::Arguments;
+use crate::bounds::Bounded;
 use crate::call::{Call, Outputs};
 use crate::dtype::DType;
 use crate::error::LoweringError;

@@ -3,7 +3,8 @@
 use smallvec::{SmallVec, smallvec};
 use stablehlo::{Direction, Value};
 
-use crate::bounds::{Arguments, Bounded, row_major};
+use crate::arguments::Arguments;
+use crate::bounds::{Bounded, row_major};
 use crate::call::{Call, Outputs, wrap_dim};
 use crate::convert;
 use crate::dtype::DType;
