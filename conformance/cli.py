@@ -83,7 +83,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     resume.add_argument("--resume", action="store_true", default=True, help="continue (the default)")
     resume.add_argument("--fresh", action="store_true", help="forget earlier results")
     add("--show", action="store_true", help="print what is not green")
-    add("--publish", action="store_true", help="write docs/conformance.md")
+    add("--publish", action="store_true", help="write docs/conformance.md and docs/conformance.html")
     add(
         "--report",
         help="name of the closing line and of the file in target/reports/ (default: conformance-ASPECT)",
@@ -148,9 +148,24 @@ def main(words: list[str] | None = None) -> int:
     if chosen.show:
         report.show(results)
     if chosen.publish:
-        page.write(results, entries, settings, others(chosen, entries))
+        page.write(results, entries, settings, dtypes_beyond(chosen, entries), others(chosen, entries))
     report.close(chosen.report, results, settings)
     return 0 if counts.clean() else 1
+
+
+def dtypes_beyond(chosen: argparse.Namespace, entries: dict) -> dict[str, list[dict]]:
+    """By dtype, the forward results of those beyond the usual that have been run as a whole with this build."""
+    aspect = ASPECTS["forward"]
+    done = read(
+        results_of("forward"),
+        Settings(chosen.entries, "forward", chosen.max_samples, chosen.fallback, chosen.timeout),
+    )
+    found = {}
+    for dtype in (name for name in pairs.DTYPES if name not in aspect.dtypes):
+        whole = pairs.select(entries, aspect, [dtype])
+        if all(pair in done for pair in whole):
+            found[dtype] = [done[pair] for pair in whole]
+    return found
 
 
 def others(chosen: argparse.Namespace, entries: dict) -> dict[str, list[dict]]:

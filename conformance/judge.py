@@ -58,7 +58,7 @@ class Judge:
         theirs = self._run(asked, "cpu")
         ours = self._run(asked, DEVICE)
         if theirs.failure and self.aspect.refusals:
-            return refusals.judge(ours.failure, theirs.failure, getattr(asked.sample, "cause", None))
+            return refusals.judge(ours.failure, theirs.failure, asked.sample)
         if theirs.failure:
             status = "raises too" if ours.failure else "answers"
             return Verdict("unjudged", f"the CPU raises {refusals.said(theirs.failure)}; the device {status}")
@@ -141,6 +141,8 @@ class Judge:
 
     def _about_the_host(self, ours: Run, notes: Counter[str]) -> Iterator[Mismatch]:
         """Nothing may be computed on the host by the back door."""
+        for operator in ours.counted["decomposed_ops"]:
+            notes[f"decomposed {operator}"] += 1
         for operator in ours.counted["host_kernel_ops"]:
             notes[f"host kernel {operator}"] += 1
             if operator not in host.KERNELS:
@@ -217,8 +219,7 @@ class Judge:
         if own and values.difference(ours, theirs, *own) is None:
             notes["a tolerance of the OpInfo"] += 1
             return None
-        judged_by_exact = self.aspect.against_float64 or self.name in tolerances.AGAINST_FLOAT64
-        if judged_by_exact and (exact := exactly()) is not None:
+        if self.name in self.aspect.against_float64 and (exact := exactly()) is not None:
             notes["float32 against float64"] += 1
             return values.exceeds(ours, theirs, exact, lambda: self._error_of_cpu)
         return message

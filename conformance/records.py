@@ -16,7 +16,7 @@ from .pairs import Pair
 
 FOLDER = ROOT / "target/conformance"
 # What only says what was found.
-REPORTING = ("page.py", "report.py", "cli.py", "check.py")
+REPORTING = ("page.py", "html.py", "matrix.py", "report.py", "cli.py")
 
 
 @dataclass(frozen=True)

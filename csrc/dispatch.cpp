@@ -122,7 +122,7 @@ void host_fallback(const Operator& op, Stack& stack) {
 
 void by_position(const Operator& op, Stack& stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(op.handle.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd), "tpu: '",
-                              op.handle.operator_name(), "' cannot write lists whose tensors share memory");
+                              op.handle.operator_name(), "' cannot take lists that overlap or span devices");
   op.handle.redispatchBoxed(c10::DispatchKeySet(kUnusedKey), &stack);
 }
 
@@ -138,6 +138,7 @@ void cut_to_extent(Outputs& outputs, const int8_t* extents) {
     for (auto& stride : strides)
       if (stride > step) stride = stride / largest * std::max<int64_t>(extent, 1);
     outputs[i].unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    outputs[i].storage().set_nbytes(outputs[i].nbytes());
   }
 }
 

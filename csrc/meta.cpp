@@ -16,7 +16,7 @@ thread_local const c10::OperatorHandle* shape_only = nullptr;
 namespace {
 
 using at::Tensor;
-using c10::IValue;
+using c10::ArrayRef, c10::IValue, c10::OperatorHandle;
 
 // The state of a thread that has done nothing: neither Meta kernels nor the tracing of decompositions may run under the
 // caller's modes, autocast, functorch levels or inference mode. Without gradients.
@@ -71,11 +71,12 @@ struct MetaRun {
 
 // Runs f. Errors that are the caller's pass through; those that only say that Meta cannot answer become `missing`.
 template <class F>
-void attempt(MetaRun& run, F&& f) {
+void attempt(MetaRun& run, const abi::Call& call, F&& f) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto is_limit = [&](const char* kind, const char* message) {
     run.missing = message;
-    return core->is_meta_limit(kind, message, shape_only != nullptr);
+    const auto status = core->meta_failed(&call, kind, message, shape_only != nullptr);
+    return status != abi::Status::Miss && (check(status), true);
   };
   try {
     f();
@@ -90,7 +91,7 @@ void attempt(MetaRun& run, F&& f) {
   }
 }
 
-MetaRun run_meta(const Operator& op, const c10::OperatorHandle& handle, c10::ArrayRef<IValue> arguments,
+MetaRun run_meta(const Operator& op, const OperatorHandle& handle, const abi::Call& call, ArrayRef<IValue> arguments,
                  bool structured) {
   MetaRun run;
   MetaMirror mirror;
@@ -104,22 +105,20 @@ MetaRun run_meta(const Operator& op, const c10::OperatorHandle& handle, c10::Arr
     ~Reset() { shape_only = nullptr; }
   } reset;
   const c10::DispatchKeySet keys(structured ? kUnusedKey : c10::DispatchKey::Meta);
-  attempt(run, [&] { handle.redispatchBoxed(keys, &run.results); });
+  attempt(run, call, [&] { handle.redispatchBoxed(keys, &run.results); });
   return run;
 }
 
 // `handle` is the operator or its functional form, which takes the same arguments without the out ones.
-MetaRun run_meta(const Operator& op, const c10::OperatorHandle& handle, c10::ArrayRef<IValue> arguments) {
+MetaRun run_meta(const Operator& op, const OperatorHandle& handle, const abi::Call& call, ArrayRef<IValue> arguments) {
   // Structured operators compute shapes in C++, as on the CPU; their Meta kernels are Python: 50 times slower, with
-  // other error texts, and 900 modules to import. The kernel that makes them structured serves every backend without
-  // one of its own, so a key that no backend uses reaches it with our own tensors.
-  if (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
-      !handle.hasKernelForDispatchKey(kUnusedKey)) {
-    MetaRun run = run_meta(op, handle, arguments, true);
+  // other error texts, and 900 modules to import. A key that no backend uses reaches it with our own tensors.
+  if (is_structured(handle)) {
+    MetaRun run = run_meta(op, handle, call, arguments, true);
     if (!run.missing) return run;
     // A composite under the same key that computes instead (select_backward): Meta knows it.
   }
-  return run_meta(op, handle, arguments, false);
+  return run_meta(op, handle, call, arguments, false);
 }
 
 using Metas = c10::SmallVector<abi::Meta, 8>;
@@ -140,14 +139,14 @@ void append_metas(const IValue& value, Metas& metas) {
 
 }  // namespace
 
-bool build_plan(const Operator& op, const abi::Call& call, c10::ArrayRef<IValue> arguments, abi::PlanInfo& info) {
+bool build_plan(const Operator& op, const abi::Call& call, ArrayRef<IValue> arguments, abi::PlanInfo& info) {
   const at::ThreadLocalStateGuard fresh(fresh_state());
-  const auto real = run_meta(op, op.handle, arguments);
+  const auto real = run_meta(op, op.handle, call, arguments);
   MetaRun functional;
   Metas outputs, mutated;
   c10::SmallVector<Tensor, 4> written;
   if (!real.missing) {
-    if (op.functional_form) functional = run_meta(op, *op.functional_form, arguments);
+    if (op.functional_form) functional = run_meta(op, *op.functional_form, call, arguments);
     const bool use_functional = op.functional_form && !functional.missing;
     const auto& results = use_functional ? functional.results : real.results;
     for (size_t i = 0; i < results.size(); ++i) {

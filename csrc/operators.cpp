@@ -12,8 +12,8 @@ namespace tpu {
 void declare_operators(std::string_view ns) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
-    if (name.getNamespace() != ns) continue;
-    if (const auto handle = dispatcher.findSchema(name)) core->declare(c10::toString(handle->schema()).c_str());
+    const auto handle = name.getNamespace() == ns ? dispatcher.findSchema(name) : std::nullopt;
+    if (handle) core->declare(c10::toString(handle->schema()).c_str(), is_structured(*handle));
   }
 }
 
@@ -24,12 +24,8 @@ std::optional<c10::OperatorHandle> find_operator(const char* name) {
 Operator::Operator(const c10::OperatorHandle& operator_handle) : abi::Operator{}, handle(operator_handle) {
   const auto name = c10::toString(handle.operator_name());
   const auto resolve = [&] { return core->resolve(name.c_str(), handle.hasTag(at::Tag::pointwise), this); };
-  auto status = resolve();
-  if (status == abi::Status::Miss) {
-    declare_operators(handle.operator_name().getNamespace().value_or(""));
-    status = resolve();
-  }
-  check(status);
+  if (resolve() == abi::Status::Miss) declare_operators(handle.operator_name().getNamespace().value_or(""));
+  check(resolve());
   if (functional) functional_form = find_operator(functional);
 }
 

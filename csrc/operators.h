@@ -11,6 +11,12 @@ namespace tpu {
 // No backend uses it: its table holds the kernels that serve every backend.
 constexpr auto kUnusedKey = c10::DispatchKey::IPU;
 
+// The kernel that makes an operator structured serves every backend without one of its own.
+inline bool is_structured(const c10::OperatorHandle& handle) {
+  return handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+         !handle.hasKernelForDispatchKey(kUnusedKey);
+}
+
 struct Operator : abi::Operator {
   explicit Operator(const c10::OperatorHandle& operator_handle);
 

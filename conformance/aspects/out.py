@@ -9,6 +9,8 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from ..operands import Arguments
+from ..pairs import full_name
+from ..rules import faults_of_the_cpu
 from .aspect import Aspect, Call, NotApplicable
 
 # What stands in the tensors before: it must be gone afterwards.
@@ -80,7 +82,9 @@ class Out(Aspect):
         if not all(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(expected)):
             return
         for words, make in TENSORS.items():
-            yield f"out= a tensor {words}", _call(entry, expected, make)
+            # Where there is no element, there is no gap.
+            if make is not strided or all(leaf.numel() for leaf in tree_leaves(expected)):
+                yield f"out= a tensor {words}", _call(entry, expected, make)
 
     def with_unique(self, unique: Callable[[Any], Any], result: Any) -> Any:
         return unique(result[0]), result[1]
@@ -90,7 +94,14 @@ def _call(entry: Any, expected: Any, make: Make) -> Call:
     def call(arguments: Arguments) -> Any:
         wanted = tree_map(arguments.convert, expected)
         out = tree_map(lambda like: make(like, arguments.device), wanted)
-        returned = entry.op(arguments.input, *arguments.args, **arguments.kwargs, out=out)
+        if (
+            make is strided
+            and arguments.device == "cpu"
+            and full_name(entry) in faults_of_the_cpu.STRIDED_OUT
+        ):
+            returned = out.copy_(arguments.call(entry.op))
+        else:
+            returned = entry.op(arguments.input, *arguments.args, **arguments.kwargs, out=out)
         if make is elsewhere:
             raise NotApplicable("PyTorch lets it pass")
         pairs = list(zip(tree_leaves(out), tree_leaves(returned), strict=True))

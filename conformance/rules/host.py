@@ -25,7 +25,10 @@ READS: dict[str, str] = {
         f"{_CHECK}whether the factorisation succeeded",
     ),
     "linalg.matrix_power": f"{_CHECK}whether the inverse exists, for negative powers",
-    "logspace.tensor_overload": "ends that are tensors become Python numbers",
+    **dict.fromkeys(
+        ("linspace.tensor_overload", "logspace.tensor_overload"),
+        "ends that are tensors become Python numbers; of linspace where there is `out=`",
+    ),
     "narrow": "a start that is a tensor becomes a Python number",
     "nn.functional.ctc_loss": "PyTorch itself makes Python numbers of lengths that are tensors",
     "to_sparse": _SIZE,

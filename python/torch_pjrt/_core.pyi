@@ -169,7 +169,7 @@ def stream_synchronize(device: int, stream: int) -> None: ...
 def stats() -> dict[str, Any]:
     """Since start or `reset_stats()`. Integers: "compiles", "cache_hits", "disk_hits", "fallbacks", "host_kernels",
     "host_transfers", "executions", "bytes_to_device", "bytes_to_host". Dictionaries: "compile_reasons" {reason: count},
-    "fallback_ops" {operator: count}, "host_kernel_ops" {operator: count}."""
+    "fallback_ops", "host_kernel_ops", "decomposed_ops" {operator: count}."""
 
 def reset_stats() -> None: ...
 def set_fallback(mode: str) -> str:
@@ -191,6 +191,7 @@ def wait_compiles() -> None:
 def set_tracer(
     trace: Callable[[str, list[Any]], TraceResult],
     meta_tensor: Callable[[Sequence[int], Sequence[int], int], Any],
+    refuse: Callable[[str, list[Any]], None] | None = None,
 ) -> None:
     """Register the Python side of a plan miss (`torch_pjrt._decompose`).
 
@@ -198,6 +199,8 @@ def set_tracer(
     host) is `meta_tensor(sizes, strides, dtype)`; a wrapped number is the Python number; dtype, layout and memory format
     are their c10 numbers; device and generator are None; lists are lists. Numbers become part of the program, so the
     core's key must hold their values. The core calls it with the GIL, with no Rust lock held.
+
+    refuse(op, args): raises what the CPU raises of a call that a Meta kernel in Python has refused, if it does.
     """
 
 def lower_to_text(graph: TracedGraph) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Kernels that PyTorch registers for the CPU and that hold for every device, because they read no elements."""
+"""Kernels that PyTorch registers for the CPU and that hold for every device, because they only call others."""
 
 from __future__ import annotations
 

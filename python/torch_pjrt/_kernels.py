@@ -6,14 +6,10 @@ number, which takes longer than Python does, and go on with others.
 
 from __future__ import annotations
 
-import functools
-import warnings
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from . import _cpu_kernels, _ctc_loss, _histograms, _meta_kernels, _sparse
+from . import _cpu_kernels, _ctc_loss, _histograms, _meta_kernels, _out_forms, _sparse
 
 
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
@@ -37,51 +33,10 @@ def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Ten
     return torch.searchsorted(ends, positions, right=True).to(repeats.dtype)
 
 
-def nonzero_out(self: Tensor, *, out: Tensor) -> Tensor:
-    return _positions_into(out, "nonzero", torch.nonzero, self)
-
-
-def nonzero_static_out(self: Tensor, *, size: int, fill_value: int = -1, out: Tensor) -> Tensor:
-    function = functools.partial(torch.nonzero_static, size=size, fill_value=fill_value)
-    return _positions_into(out, "nonzero_static", function, self)
-
-
-def _positions_into(out: Tensor, name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    if out.dtype != torch.int64:
-        raise RuntimeError(
-            f"{name}: Expected out tensor to have scalar type Long but got scalar type {out.dtype}"
-        )
-    result = function(x)
-    if _resized(out, result):
-        out.as_strided_(result.size(), result.stride())
-    return out.copy_(result)
-
-
-def masked_select_out(self: Tensor, mask: Tensor, *, out: Tensor) -> Tensor:
-    if self.dtype != out.dtype:
-        raise RuntimeError("masked_select(): self and result must have the same scalar type")
-    result = torch.masked_select(self, mask)
-    _resized(out, result)
-    return out.copy_(result)
-
-
-def randperm_out(n: int, *, generator: torch.Generator | None, out: Tensor) -> Tensor:
-    result = torch.randperm(n, generator=generator, dtype=out.dtype, device=out.device)
-    return out.resize_(result.shape).copy_(result)
-
-
-def _resized(out: Tensor, result: Tensor) -> bool:
-    """Gives `out` the size of the result. Whether it had another."""
-    if out.shape == result.shape:
-        return False
-    if out.numel() != 0:
-        warnings.warn(
-            f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not "
-            f"match the required output shape {list(result.shape)}. Give it no elements, or the right ones",
-            stacklevel=3,
-        )
-    out.resize_(result.shape)
-    return True
+def addbmm_(self: Tensor, *matrices: Tensor, **scales: float) -> Tensor:
+    """Unlike other in-place operators it gives its tensor the size of the result."""
+    result = torch.addbmm(self, *matrices, **scales)
+    return (self if self.shape == result.shape else self.resize_(result.shape)).copy_(result)
 
 
 def binary_cross_entropy_under_autocast(*arguments: object, **options: object) -> Tensor:
@@ -104,16 +59,14 @@ def has_compatible_shallow_copy_type(self: Tensor, from_: Tensor) -> bool:
 
 KERNELS = [
     ("repeat_interleave.Tensor", repeat_interleave, "PrivateUse1"),
-    ("nonzero.out", nonzero_out, "PrivateUse1"),
-    ("nonzero_static.out", nonzero_static_out, "PrivateUse1"),
-    ("masked_select.out", masked_select_out, "PrivateUse1"),
-    ("randperm.generator_out", randperm_out, "PrivateUse1"),
+    ("addbmm_", addbmm_, "PrivateUse1"),
     ("binary_cross_entropy", binary_cross_entropy_under_autocast, "AutocastPrivateUse1"),
     ("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type, "PrivateUse1"),
     *_cpu_kernels.KERNELS,
     *_ctc_loss.KERNELS,
     *_sparse.KERNELS,
     *_histograms.KERNELS,
+    *_out_forms.KERNELS,
 ]
 
 

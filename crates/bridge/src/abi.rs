@@ -5,7 +5,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 pub const FLAG_WRAPPED_NUMBER: u8 = 1;
 pub const FLAG_CONJ: u8 = 2;
@@ -247,7 +247,7 @@ pub struct CoreApi {
     pub last_error: unsafe extern "C" fn() -> *const c_char,
 
     /// Makes an operator known, so that functional forms are found among all.
-    pub declare: unsafe extern "C" fn(schema: *const c_char),
+    pub declare: unsafe extern "C" fn(schema: *const c_char, structured: bool),
     /// The operators of a namespace are declared and resolved anew: PyTorch removed some.
     pub forget: unsafe extern "C" fn(namespace_: *const c_char),
     /// "aten::add.Tensor", ...: the declared operators that want a kernel of their own; ends with null.
@@ -256,10 +256,15 @@ pub struct CoreApi {
     pub resolve: unsafe extern "C" fn(name: *const c_char, pointwise: bool, op: *mut Operator) -> Status,
     /// Fills what is valid until the thread's next plan.
     pub plan: unsafe extern "C" fn(*const Call, *mut PlanInfo) -> Status,
-    /// Whether an exception, by the name of its type, only says that a Meta kernel cannot answer. structured: the kernel
-    /// is C++ that computes shapes.
-    pub is_meta_limit:
-        unsafe extern "C" fn(kind: *const c_char, message: *const c_char, structured: bool) -> bool,
+    /// What to make of an exception of a Meta kernel, by the name of its type: Ok when it only says that the kernel cannot
+    /// answer, Miss when it is to be raised, else the status of what is raised in its place. structured: the kernel is C++
+    /// that computes shapes.
+    pub meta_failed: unsafe extern "C" fn(
+        *const Call,
+        kind: *const c_char,
+        message: *const c_char,
+        structured: bool,
+    ) -> Status,
     pub build: unsafe extern "C" fn(*const Call, *const MetaResult, *mut PlanInfo) -> Status,
     pub execute: unsafe extern "C" fn(*const Call, outs: *const Tensor, nouts: u32) -> Status,
 

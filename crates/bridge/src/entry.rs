@@ -10,7 +10,7 @@ use ops::TensorMeta;
 use runtime::call::Call;
 use runtime::plan::{MetaResult, Plan};
 use runtime::storage::Storage;
-use runtime::{Error, Kind, Result, copies, device, dispatch, generator, lists, meta, operator};
+use runtime::{Error, Kind, Result, copies, device, dispatch, generator, hooks, lists, meta, operator, out};
 use smallvec::SmallVec;
 
 use crate::abi::{self, Status};
@@ -73,9 +73,9 @@ fn done(result: Result<()>) -> Result<Status> {
     result.map(|()| Status::Ok)
 }
 
-unsafe extern "C" fn declare(schema: *const c_char) {
+unsafe extern "C" fn declare(schema: *const c_char, structured: bool) {
     // SAFETY: the shim passes a NUL-terminated string.
-    operator::declare(&unsafe { CStr::from_ptr(schema) }.to_string_lossy());
+    operator::declare(&unsafe { CStr::from_ptr(schema) }.to_string_lossy(), structured);
 }
 
 unsafe extern "C" fn forget(namespace: *const c_char) {
@@ -110,7 +110,7 @@ unsafe extern "C" fn plan(call: *const abi::Call, info: *mut abi::PlanInfo) -> S
         let (call, args) = unsafe { (&*call, convert::args(&*call)?) };
         // SAFETY: the shim passes a place for the answer.
         let (call, info) = (convert::call(call, &args), unsafe { &mut *info });
-        if lists::overlap(&call) {
+        if lists::by_position(&call) {
             info.by_position = true;
             return Ok(Status::Ok);
         }
@@ -124,10 +124,27 @@ unsafe extern "C" fn plan(call: *const abi::Call, info: *mut abi::PlanInfo) -> S
     })
 }
 
-unsafe extern "C" fn is_meta_limit(kind: *const c_char, message: *const c_char, structured: bool) -> bool {
-    // SAFETY: the shim passes NUL-terminated strings.
-    let [kind, message] = [kind, message].map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy());
-    meta::is_limit(&kind, &message, structured)
+unsafe extern "C" fn meta_failed(
+    call: *const abi::Call,
+    kind: *const c_char,
+    message: *const c_char,
+    structured: bool,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the shim passes NUL-terminated strings.
+        let [kind, message] = [kind, message].map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy());
+        let is_limit = meta::is_limit(&kind, &message, structured);
+        // C++ says what it says on the CPU. An assertion may fail for either reason.
+        if !structured
+            && (!is_limit || kind.contains("AssertionError"))
+            && let Some(hooks) = hooks::get()
+        {
+            // SAFETY: the shim's call is valid until this returns.
+            let (call, args) = unsafe { (&*call, convert::args(&*call)?) };
+            (hooks.refuse)(&convert::call(call, &args))?;
+        }
+        Ok(if is_limit { Status::Ok } else { Status::Miss })
+    })
 }
 
 unsafe extern "C" fn build(
@@ -150,6 +167,7 @@ unsafe extern "C" fn build(
         let info = unsafe { &mut *info };
         let metas = meta::in_dtype_of_out(&call, meta::with_given_shape(&call, metas));
         meta::check_written(&call, &metas)?;
+        out::check(&call, &metas)?;
         match meta::resized(&call, &metas) {
             Some(written) => describe_resized(written, info),
             None => describe(dispatch::build(&call, &metas)?, info),
@@ -462,7 +480,7 @@ const CORE_API: abi::CoreApi = abi::CoreApi {
     with_own_kernel,
     resolve,
     plan,
-    is_meta_limit,
+    meta_failed,
     build,
     execute,
     storage_new,

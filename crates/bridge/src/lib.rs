@@ -330,6 +330,7 @@ fn read_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     result.set_item("compile_reasons", stats::STATS.compile_reasons.lock().clone())?;
     result.set_item("fallback_ops", stats::STATS.fallback_ops.lock().clone())?;
     result.set_item("host_kernel_ops", stats::STATS.host_kernel_ops.lock().clone())?;
+    result.set_item("decomposed_ops", runtime::operator::decomposed())?;
     Ok(result)
 }
 
@@ -400,8 +401,9 @@ fn wait_compiles(py: Python<'_>) -> PyResult<()> {
 }
 
 #[pyfunction]
-fn set_tracer(trace: Py<PyAny>, meta_tensor: Py<PyAny>) {
-    let _ = trace::TRACER.set(trace::Tracer { trace, meta_tensor });
+#[pyo3(signature = (trace, meta_tensor, refuse=None))]
+fn set_tracer(trace: Py<PyAny>, meta_tensor: Py<PyAny>, refuse: Option<Py<PyAny>>) {
+    let _ = trace::TRACER.set(trace::Tracer { trace, meta_tensor, refuse });
 }
 
 #[pyfunction]

@@ -14,6 +14,7 @@ use runtime::{CallGraph, Error};
 pub struct Tracer {
     pub trace: Py<PyAny>,
     pub meta_tensor: Py<PyAny>,
+    pub refuse: Option<Py<PyAny>>,
 }
 
 pub static TRACER: OnceLock<Tracer> = OnceLock::new();
@@ -39,14 +40,8 @@ fn trace_attached(py: Python<'_>, tracer: &Tracer, call: &Call) -> PyResult<Trac
             _ => InputKind::Device,
         });
     });
-    let args = PyList::empty(py);
-    for (index, arg) in call.args.iter().enumerate() {
-        if !call.op.drops_argument(index) {
-            args.append(to_python(py, tracer, arg)?)?;
-        }
-    }
-    let name = with_default_overload(&call.op.functional);
-    let traced = tracer.trace.bind(py).call1((name, args))?;
+    let args = arguments(py, tracer, call, |index| !call.op.drops_argument(index))?;
+    let traced = tracer.trace.bind(py).call1((with_default_overload(&call.op.functional), args))?;
     let (graph, missing, reason): (Option<Bound<'_, PyTuple>>, Vec<String>, Option<String>) =
         traced.extract()?;
     let Some(graph) = graph else {
@@ -62,6 +57,31 @@ fn trace_attached(py: Python<'_>, tracer: &Tracer, call: &Call) -> PyResult<Trac
         slots: parsed.slots,
         mutated_first: !call.op.has_functional && call.op.mutated != 0,
     }))
+}
+
+/// [`runtime::hooks::Hooks::refuse`]
+pub fn refuse(call: &Call) -> runtime::Result<()> {
+    let Some(tracer) = TRACER.get() else { return Ok(()) };
+    Python::attach(|py| refuse_attached(py, tracer, call).map_err(|error| raise(py, error)))
+}
+
+fn refuse_attached(py: Python<'_>, tracer: &Tracer, call: &Call) -> PyResult<()> {
+    let Some(refuse) = &tracer.refuse else { return Ok(()) };
+    let args = arguments(py, tracer, call, |_| true)?;
+    refuse.bind(py).call1((with_default_overload(&call.op.name), args)).map(drop)
+}
+
+fn arguments<'py>(
+    py: Python<'py>,
+    tracer: &Tracer,
+    call: &Call,
+    is_wanted: impl Fn(usize) -> bool,
+) -> PyResult<Bound<'py, PyList>> {
+    let args = PyList::empty(py);
+    for (_, arg) in call.args.iter().enumerate().filter(|(index, _)| is_wanted(*index)) {
+        args.append(to_python(py, tracer, arg)?)?;
+    }
+    Ok(args)
 }
 
 /// Graphs write `aten::relu.default`; the dispatcher and our table write `aten::relu`.

@@ -108,6 +108,17 @@ impl Call<'_> {
         }
         slots
     }
+
+    /// Metadata of the tensors given as `out=`.
+    pub fn out(&self) -> Vec<TensorMeta> {
+        let given = self.args.iter().zip(&self.op.schema.arguments).filter(|(_, argument)| argument.is_out);
+        let given = given.filter_map(|(arg, _)| match arg {
+            Value::Tensor(tensor) => Some(tensor.meta()),
+            Value::Host(host) => Some(host.meta()),
+            _ => None,
+        });
+        given.collect()
+    }
 }
 
 /// Global modes as the shim packs them.

@@ -22,6 +22,7 @@ use crate::memory;
 use crate::node::{self, CallGraph};
 use crate::operator::Operator;
 use crate::origin::{Origin, Site, current_site};
+use crate::out;
 use crate::plan::{MetaResult, Operand, Plan, Recorded, Sink};
 use crate::planner::{self, PlanError, Program};
 use crate::plans;
@@ -58,6 +59,7 @@ pub fn plan(call: &Call) -> Result<Option<Arc<Plan>>> {
     let Some(plan) = lookup(call, &signature) else {
         recycle(signature);
         refuse(call)?;
+        out::refuse(call)?;
         return Ok(None);
     };
     count(&STATS.cache_hits);
@@ -75,7 +77,8 @@ pub fn plan(call: &Call) -> Result<Option<Arc<Plan>>> {
 fn refuse(call: &Call) -> Result<()> {
     let Some(refusal) = call.op.lowering.and_then(|def| def.refusal) else { return Ok(()) };
     let alone = node::single_node(call, &MetaResult::default());
-    match refusal(&Arguments(&alone.graph)) {
+    let out = call.out();
+    match refusal(&Arguments { graph: &alone.graph, out: &out }) {
         Err(error) if error.user_error().is_some() => Err(planner::lowering_error(&call.op.name, error)),
         // Arguments of another form than it knows are for Meta kernels to judge.
         _ => Ok(()),
@@ -95,6 +98,9 @@ fn recycle(mut signature: Box<Signature>) {
 fn admitted(op: &Operator, plan: Arc<Plan>) -> Result<Arc<Plan>> {
     if plan.recorded.host_fallback {
         fallback::admit(op)?;
+    }
+    if plan.recorded.decomposed {
+        count(&op.decomposed_calls);
     }
     Ok(plan)
 }
@@ -143,7 +149,7 @@ fn where_values_decide(call: &Call, metas: MetaResult) -> Result<MetaResult> {
     let mut bounded = Vec::new();
     let functional = if let Some(bound) = def.bounded.filter(|_| !call.op.schema.is_mutable()) {
         let call_graph = node::single_node(call, &MetaResult::default());
-        let outputs = bound(&Arguments(&call_graph.graph));
+        let outputs = bound(&Arguments { graph: &call_graph.graph, out: &[] });
         let outputs = outputs.map_err(|source| planner::lowering_error(&call.op.name, source))?;
         bounded.extend(outputs.iter().map(|output| output.dim.map_or(-1, |dim| dim as i8)));
         outputs.into_iter().map(|output| Some(output.meta)).chain([number(DType::Int64)]).collect()
@@ -192,7 +198,7 @@ fn with_memory_format(call: &Call, mut metas: MetaResult) -> MetaResult {
     {
         let alone = node::single_node(call, &MetaResult::default());
         // Arguments of another form than the rule knows keep what the Meta kernel says.
-        if let Ok(strides) = rule(&Arguments(&alone.graph), &meta.sizes) {
+        if let Ok(strides) = rule(&Arguments { graph: &alone.graph, out: &[] }, &meta.sizes) {
             meta.strides = strides;
         }
     }
@@ -267,7 +273,10 @@ fn traced(
     graph: &CallGraph,
 ) -> Result<Result<Program, String>> {
     match planner::plan(call, signature, metas, graph) {
-        Ok(program) => Ok(Ok(program)),
+        Ok(mut program) => {
+            program.recorded.decomposed = true;
+            Ok(Ok(program))
+        }
         Err(PlanError::Unsupported(reason)) => Ok(Err(format!("in its decomposition: {reason}"))),
         Err(PlanError::Failed(error)) => Err(error),
     }
@@ -419,10 +428,12 @@ fn push_checks(
     flags: impl Iterator<Item = pjrt::Buffer>,
     origin: Origin,
 ) -> Result<()> {
+    // What an in-place operator writes is what it was when a check fails.
     let mut results: Vec<_> = fresh.iter().flatten().map(|storage| Arc::downgrade(storage)).collect();
     crate::call::for_each_tensor(call.args, &mut |slot, value| {
         if let crate::call::Value::Tensor(tensor) = value
             && call.op.is_mutated_slot(call, slot)
+            && !call.op.is_in_place()
         {
             results.push(Arc::downgrade(tensor.storage));
         }

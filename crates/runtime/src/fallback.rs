@@ -31,7 +31,7 @@ const HOST_KERNELS: [&str; 6] = [
     "aten::linalg_lstsq",
 ];
 
-fn is_host_kernel(op: &Operator) -> bool {
+pub fn is_host_kernel(op: &Operator) -> bool {
     let name = op.name.split_once('.').map_or(op.name.as_str(), |(name, _)| name);
     HOST_KERNELS.contains(&name)
 }

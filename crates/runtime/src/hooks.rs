@@ -9,6 +9,8 @@ use crate::node::CallGraph;
 pub struct Hooks {
     /// PyTorch's decomposition of the operator over the call's tensors.
     pub trace: fn(call: &Call) -> Result<Traced>,
+    /// Raises what the CPU raises of a call that a Meta kernel in Python has refused, if it does.
+    pub refuse: fn(call: &Call) -> Result<()>,
     /// Runs `start`, which loads the plugin, with an environment variable set; restores it afterwards. The front end
     /// does it because a running process's environment is not safe to change without its host language.
     pub with_variable: fn(name: &str, value: &str, start: &mut dyn FnMut()),

@@ -31,6 +31,7 @@ pub mod memory;
 pub mod meta;
 pub mod operator;
 pub mod origin;
+pub mod out;
 pub mod plan;
 pub mod record;
 pub mod schema;

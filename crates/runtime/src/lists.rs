@@ -1,4 +1,5 @@
-//! Calls that write lists of tensors (`_foreach_mul_`), position by position where PyTorch's own kernels loop.
+//! Calls with lists of tensors (`_foreach_mul_`) that are no one program: they run position by position, as PyTorch's own
+//! kernels loop.
 
 use std::sync::Arc;
 
@@ -15,9 +16,29 @@ struct Span {
     written: bool,
 }
 
+/// Whether the call must run position by position.
+pub fn by_position(call: &Call) -> bool {
+    call.args.iter().any(|arg| matches!(arg, Value::List(_))) && (overlap(call) || spread_over_devices(call))
+}
+
+/// Whether tensors of the call's lists are on several devices, the host among them.
+fn spread_over_devices(call: &Call) -> bool {
+    if !call.op.name.starts_with("aten::_foreach_") {
+        return false;
+    }
+    call.args.iter().any(|arg| match arg {
+        Value::List(list) => list.iter().any(|value| match value {
+            Value::Tensor(tensor) => tensor.storage.device().index() as i32 != call.device,
+            Value::Host(host) => !host.wrapped,
+            _ => false,
+        }),
+        _ => false,
+    })
+}
+
 /// Whether a list that the call writes shares memory with what stands at another position of the call's lists: one
 /// program for the whole list would not see what earlier positions wrote.
-pub fn overlap(call: &Call) -> bool {
+fn overlap(call: &Call) -> bool {
     let written = |index: usize| call.op.is_mutated(index);
     if !call.args.iter().enumerate().any(|(index, arg)| written(index) && matches!(arg, Value::List(_))) {
         return false;

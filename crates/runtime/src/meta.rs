@@ -4,6 +4,9 @@ use ops::TensorMeta;
 
 use crate::call::{Call, Tensor, Value, for_each_tensor};
 use crate::error::{Error, Result};
+use crate::fallback;
+use crate::layout::row_major_strides;
+use crate::out;
 use crate::overlap;
 use crate::plan::MetaResult;
 
@@ -26,6 +29,7 @@ pub fn is_limit(kind: &str, message: &str, is_structured: bool) -> bool {
 /// The checks on written tensors that the Python Meta kernels leave out.
 pub fn check_written(call: &Call, metas: &MetaResult) -> Result<()> {
     overlap::check(call)?;
+    check_in_place(call, metas)?;
     if !call.op.is_pointwise {
         return Ok(());
     }
@@ -38,6 +42,21 @@ pub fn check_written(call: &Call, metas: &MetaResult) -> Result<()> {
         for_each_tensor(std::slice::from_ref(arg), &mut |_, _| slot += 1);
     }
     Ok(())
+}
+
+/// The result of an in-place operator has the size of its tensor.
+fn check_in_place(call: &Call, metas: &MetaResult) -> Result<()> {
+    let first = metas.functional.len().saturating_sub(metas.mutated.len());
+    let mut results = metas.mutated.iter().zip(&metas.functional[first..]);
+    let misfit =
+        results.find_map(|((_, own), new)| Some((own, new.as_ref()?)).filter(|(a, b)| a.sizes != b.sizes));
+    match misfit.filter(|_| call.op.is_in_place()) {
+        Some((own, new)) => Err(Error::Runtime(format!(
+            "output with shape {:?} doesn't match the broadcast shape {:?}",
+            own.sizes, new.sizes
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// An `out=` tensor that is read cannot be resized.
@@ -94,6 +113,9 @@ pub fn with_given_shape(call: &Call, mut metas: MetaResult) -> MetaResult {
 
 /// What the written tensors have to become before the call can be planned; `None` when they have their sizes.
 pub fn resized(call: &Call, metas: &MetaResult) -> Option<Vec<TensorMeta>> {
+    if fallback::is_host_kernel(call.op) {
+        return None; // The host's own kernel resizes.
+    }
     let fresh = metas.functional.len().checked_sub(metas.mutated.len());
     let mut tensors = Vec::new();
     for_each_tensor(call.args, &mut |_, value| tensors.push(value));
@@ -104,12 +126,22 @@ pub fn resized(call: &Call, metas: &MetaResult) -> Option<Vec<TensorMeta>> {
             Some(Value::Host(host)) => (host.meta(), false),
             _ => (after.clone(), false),
         };
-        if is_ours && meta.sizes != after.sizes {
+        let is_empty = meta.sizes.contains(&0);
+        let is_column_major = out::is_column_major(call.op);
+        if is_ours && (meta.sizes != after.sizes || is_column_major && is_empty) {
             // Python's Meta kernels leave resized tensors row-major; they get the strides of a fresh result.
             let result = fresh.and_then(|fresh| metas.functional[fresh + k].as_ref());
             let like = result.filter(|result| result.sizes == after.sizes).unwrap_or(after);
+            let strides = if is_column_major && !is_empty {
+                row_major_strides(&like.sizes)
+            } else {
+                like.strides.clone()
+            };
+            if meta.sizes == like.sizes && meta.strides == strides {
+                return meta;
+            }
             meta.sizes = like.sizes.clone();
-            meta.strides = like.strides.clone();
+            meta.strides = strides;
             is_changed = true;
         }
         meta

@@ -1,7 +1,8 @@
 //! The operators that the front end has resolved: names interned once, then integers.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ops::{Number, OpDef};
 use parking_lot::RwLock;
@@ -30,6 +31,8 @@ pub struct Operator {
     /// Traced decompositions specialise on numbers, so their values belong to the key. Set from the start for
     /// operators without a lowering, and for others once a call has needed the decomposition.
     specialised: AtomicBool,
+    /// How many calls ran PyTorch's decomposition.
+    pub decomposed_calls: AtomicU64,
 }
 
 impl Operator {
@@ -102,9 +105,9 @@ thread_local! {
 }
 
 /// Makes an operator known, so that functional forms are found among all.
-pub fn declare(schema: &str) {
+pub fn declare(schema: &str, is_structured: bool) {
     if let Some(schema) = Schema::parse(schema) {
-        SCHEMAS.write().declare(schema);
+        SCHEMAS.write().declare(Schema { is_structured, ..schema });
     }
 }
 
@@ -135,8 +138,9 @@ pub fn resolve(name: &str, is_pointwise: bool) -> Option<&'static Operator> {
     let schemas = SCHEMAS.read();
     let schema = schemas.get(name)?;
     let functional = if schema.is_mutable() { schemas.functional_form(schema) } else { None };
+    let is_structured = schema.is_structured || functional.is_some_and(|form| form.is_structured);
     let functional = functional.map(|form| form.name.as_str());
-    Some(intern(schema.clone(), functional, is_pointwise))
+    Some(intern(Schema { is_structured, ..schema.clone() }, functional, is_pointwise))
 }
 
 /// Registers an operator once.
@@ -165,6 +169,7 @@ pub fn intern(schema: Schema, functional: Option<&str>, is_pointwise: bool) -> &
         is_pointwise,
         lowering,
         specialised: AtomicBool::new(lowering.is_none()),
+        decomposed_calls: AtomicU64::new(0),
         schema,
     }));
     table.operators.push(operator);
@@ -184,4 +189,17 @@ pub fn get(id: OpId) -> &'static Operator {
 
 pub fn name(id: OpId) -> &'static str {
     &get(id).name
+}
+
+/// The operators with calls that ran PyTorch's decomposition, and how many did.
+pub fn decomposed() -> BTreeMap<String, u64> {
+    let table = TABLE.read();
+    let calls = table.operators.iter().map(|op| (op.name.clone(), op.decomposed_calls.load(Relaxed)));
+    calls.filter(|(_, count)| *count != 0).collect()
+}
+
+pub fn reset_decomposed() {
+    for op in &TABLE.read().operators {
+        op.decomposed_calls.store(0, Relaxed);
+    }
 }

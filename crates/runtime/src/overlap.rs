@@ -20,7 +20,7 @@ pub enum Refused {
 
 /// PyTorch's tag tells what TensorIterator checks; these check beside it. Others, such as `mm`, take what comes.
 const CHECKED: &[(Refused, &[&str])] = &[
-    (Refused::Within, &["bucketize", "fill", "masked_scatter", "mm", "searchsorted"]),
+    (Refused::Within, &["bernoulli", "bucketize", "fill", "masked_scatter", "mm", "searchsorted"]),
     (
         Refused::Partial,
         &[

@@ -53,6 +53,8 @@ pub struct Recorded {
     pub program: Option<[u8; 32]>,
     pub temporary_bytes: u64,
     pub host_fallback: bool,
+    /// Whether the program is PyTorch's decomposition of the operator.
+    pub decomposed: bool,
     /// Where sizes depend on values: the last output counts an extent, and this is its dimension in each of the others
     /// (-1: in none). They are as large as they can be, what is valid first.
     pub bounded: Vec<i8>,

@@ -2,7 +2,7 @@
 
 use ops::{DType, Dims, Graph, TensorMeta, ValueRef};
 use smallvec::SmallVec;
-use stablehlo::{Builder, ElementType, TensorType, Value};
+use stablehlo::{Builder, Direction, ElementType, TensorType, Value};
 
 use crate::bitcast;
 use crate::call::{self, Call, Tensor};
@@ -237,8 +237,14 @@ impl Planner<'_> {
                     .zip(&inputs)
                     .any(|(&read, &old)| read == slot && old == Some(value))
         };
+        let is_atomic = lowered.checks.is_empty()
+            || !call.op.is_in_place()
+            || call.op.lowering.is_some_and(|def| def.atomic);
         for ((slot, _), value) in metas.mutated.iter().zip(mutated) {
-            if let Some(value) = value.filter(|value| !is_unchanged(&self.slots, *slot, *value)) {
+            if let Some(mut value) = value.filter(|value| !is_unchanged(&self.slots, *slot, *value)) {
+                if !is_atomic {
+                    value = self.unless_failed(*slot, value, &lowered.checks)?;
+                }
                 self.write(*slot, value)?;
             }
         }
@@ -255,6 +261,36 @@ impl Planner<'_> {
         program.recorded.nonzero_hosts = nonzero_hosts;
         program.recorded.bounded.clone_from(&metas.bounded);
         Ok(program)
+    }
+
+    /// The new value of an in-place operator's tensor, and the old one when a check fails.
+    fn unless_failed(&mut self, slot: usize, value: Value, checks: &[(ops::Check, Value)]) -> Result<Value> {
+        let old = self.read(slot)?;
+        self.select_unless_failed(old, value, checks).map_err(|source| self.build_error(source))
+    }
+
+    fn select_unless_failed(
+        &mut self,
+        old: Value,
+        value: Value,
+        checks: &[(ops::Check, Value)],
+    ) -> Result<Value, stablehlo::Error> {
+        let mut value = value;
+        let sizes = Dims::from_slice(self.b.dims(value));
+        let elem = self.b.elem(value);
+        let old = if self.b.elem(old) == elem { old } else { self.b.convert(old, elem)? };
+        for &(_, flag) in checks {
+            let kind = self.b.elem(flag);
+            let failed = if kind == ElementType::Pred {
+                flag
+            } else {
+                let fine = self.b.zero(kind)?;
+                self.b.compare(flag, fine, Direction::Ne)?
+            };
+            let failed = self.b.broadcast_scalar(failed, &sizes)?;
+            value = self.b.select(failed, old, value)?;
+        }
+        Ok(value)
     }
 
     /// Fresh results with their metadata, and the new values of the mutated tensors.

@@ -10,6 +10,8 @@ pub struct Schema {
     pub name: String,
     pub arguments: Vec<Argument>,
     pub returns: Vec<Type>,
+    /// Whether PyTorch has the sizes of such an operator, or of its form with `out=`, apart from the kernels.
+    pub is_structured: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl Schema {
             arguments.push(Argument { name, is_out: keyword_only && ty.written.is_some(), ty });
         }
         let returns = returns.into_iter().map(|item| Type::parse(&item[..end_of_type(item)])).collect();
-        Some(Schema { name: name.to_owned(), arguments, returns })
+        Some(Schema { name: name.to_owned(), arguments, returns, is_structured: false })
     }
 
     pub fn is_mutable(&self) -> bool {

@@ -86,5 +86,6 @@ impl Stats {
         self.compile_reasons.lock().clear();
         self.fallback_ops.lock().clear();
         self.host_kernel_ops.lock().clear();
+        crate::operator::reset_decomposed();
     }
 }

@@ -73,7 +73,8 @@ def stats() -> dict[str, Any]:
     between host and device), "executions", "bytes_to_device", "bytes_to_host", "meta_runs" and "traces" (runs of
     PyTorch's Meta kernels and traced decompositions: 0 where plans were on disk), "evictions" (compiled programs
     dropped from memory, see TORCH_PJRT_MAX_PROGRAMS), and, as of now, "programs" (those in memory). Dictionaries
-    of counts: "compile_reasons", "fallback_ops", "host_kernel_ops".
+    of counts: "compile_reasons", "fallback_ops", "host_kernel_ops", and "decomposed_ops" (operators that ran as one
+    program made from PyTorch's decomposition, for want of a native lowering).
     """
     return _core.stats()
 
