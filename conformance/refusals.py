@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from .aspects.aspect import NotApplicable
 from .verdict import Verdict
@@ -10,8 +11,9 @@ from .verdict import Verdict
 DEVICES = re.compile(r"\b(cpu|tpu|privateuse1|PrivateUse1)(:\d+)?\b", re.IGNORECASE)
 
 
-def judge(ours: Exception | None, theirs: Exception, cause: str | None) -> Verdict:
-    """cause: a pattern for the message, where PyTorch has one; the message must fit it or say what the CPU says."""
+def judge(ours: Exception | None, theirs: Exception, sample: Any) -> Verdict:
+    """The message must fit the sample's pattern, where PyTorch has one, or say what the CPU says."""
+    cause, kind = getattr(sample, "cause", None), getattr(sample, "kind", None) or type(theirs)
     if isinstance(theirs, NotApplicable):
         return Verdict("unjudged", str(theirs))
     asked = f"the CPU raises {said(theirs)}"
@@ -19,7 +21,7 @@ def judge(ours: Exception | None, theirs: Exception, cause: str | None) -> Verdi
         return Verdict("wrong", f"refusal: {asked}; the device answers")
     if type(ours) is NotImplementedError and type(theirs) is not NotImplementedError:
         return Verdict("notimpl", str(ours))
-    if not isinstance(ours, type(theirs)):
+    if not isinstance(ours, kind):
         return Verdict("wrong", f"refusal: {asked}; the device {said(ours)}")
     if cause is not None and not re.search(cause, str(ours)) and _plain(ours) != _plain(theirs):
         return Verdict("wrong", f"refusal: {asked}; the device says {ours}")

@@ -8,8 +8,10 @@ import torch.nn.functional as F
 
 
 def _at(device: str, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.ones(*sizes, dtype=dtype, device=device)
+    return torch.ones(sizes, dtype=dtype, device=device)
 
+
+D, INF = torch.float64, float("inf")
 
 CALLS = {
     "a negative stride": lambda d: F.conv2d(_at(d, 1, 1, 4, 4), _at(d, 1, 1, 2, 2), stride=(-1, 1)),
@@ -21,6 +23,21 @@ CALLS = {
     "boundaries in two dimensions": lambda d: torch.bucketize(_at(d, 3), _at(d, 2, 2)),
     "parts of different dtypes": lambda d: torch.complex(_at(d, 3), _at(d, 3, dtype=torch.float64)),
     "weights in three dimensions": lambda d: torch.multinomial(_at(d, 1, 2, 3), 2),
+    "weights below zero": lambda d: torch.multinomial(torch.tensor([1.0, -1.0]).to(d), 2, replacement=True),
+    "weights without end": lambda d: torch.multinomial(torch.tensor([1.0, INF]).to(d), 2, replacement=True),
+    "samples that are no integers": lambda d: torch.multinomial(_at(d, 3), 1, out=_at(d, 1)),
+    "a narrow result": lambda d: torch.complex(*[_at(d, 3, dtype=D)] * 2, out=_at(d, 3, dtype=torch.complex64)),
+    "a narrow polar result": lambda d: torch.polar(*[_at(d, 3, dtype=D)] * 2, out=_at(d, 3, dtype=torch.cfloat)),
+    "parts that are integers": lambda d: torch.complex(_at(d, 3), _at(d, 3, dtype=torch.int32)),
+    "a weight that is no matrix": lambda d: F.embedding(_at(d, 1, dtype=torch.int64), _at(d)),
+    "a row beyond a bag's": lambda d: F.embedding_bag(torch.tensor([[0, 7]]).to(d), _at(d, 3, 2, dtype=D)),
+    "no class": lambda d: F.multi_margin_loss(_at(d, 5, 0), _at(d, 5, dtype=torch.int64)),
+    "labels of another size": lambda d: F.multilabel_margin_loss(_at(d, 5, 4), _at(d, 4, dtype=torch.int64)),
+    "a reflector of no dimension": lambda d: torch.ormqr(_at(d), _at(d), _at(d)),
+    "a fill of one dimension": lambda d: _at(d, 2).masked_fill(_at(d, 2, dtype=torch.bool), _at(d, 1)),
+    "a complex fill": lambda d: _at(d, 2).masked_fill(_at(d, 2, dtype=torch.bool), 1j),
+    "trials that overlap": lambda d: torch.bernoulli(_at(d, 6), out=_at(d, 1).expand(6)),
+    "selected over itself": lambda d: torch.masked_select(x := _at(d, 6), x > 0, out=x),
     "no sample": lambda d: torch.multinomial(_at(d, 3), 0),
     "more samples than there are": lambda d: torch.multinomial(_at(d, 3), 4),
     "an index to gather": lambda d: torch.gather(_at(d, 2, 2), 1, torch.tensor([[0, 23]]).to(d)),
@@ -53,3 +70,42 @@ def test_an_index_beyond_32_bits_is_named(tpu):
 def test_a_dimension_without_elements_has_no_index(tpu):
     with pytest.raises(RuntimeError, match="index is out of bounds for dimension 0 with size 0"):
         torch.gather(_at("tpu", 0), 0, torch.tensor([0]).to("tpu"))
+
+
+I = [1, 7]
+WRITES = {
+    "index_add_": lambda x, at: x.index_add_(0, at(I), x[:2].clone()),
+    "index_copy_": lambda x, at: x.index_copy_(0, at(I), x[:2] * 2),
+    "index_fill_": lambda x, at: x.index_fill_(0, at(I), 9),
+    "index_reduce_": lambda x, at: x.index_reduce_(0, at(I), x[:2] * 2, "amax", include_self=False),
+    "index_put_": lambda x, at: x.index_put_((at(I),), x[:2] * 2),
+    "index_put_ of two": lambda x, at: x.index_put_((at([0, 1]), at(I)), x[0, :2] * 2),
+    "index_put_ accumulating": lambda x, at: x.index_put_((at(I),), x[:2] * 2, accumulate=True),
+    "an assignment": lambda x, at: x.__setitem__(at(I), 9),
+    "an assignment to a view": lambda x, at: x[:, 1].__setitem__(at(I), 9),
+    "put_": lambda x, at: x.put_(at([0, 70]), x[0, :2] * 2),
+    "scatter_": lambda x, at: x.scatter_(0, at([I]), 9),
+    "scatter_add_": lambda x, at: x.scatter_add_(1, at([I]), x[:1, :2] * 2),
+    "scatter_reduce_": lambda x, at: x.scatter_reduce_(0, at([I]), x[:1, :2] * 2, "mean", include_self=False),
+    "masked_scatter_": lambda x, at: x.masked_scatter_(x > 2, x[0]),
+    "a masked assignment": lambda x, at: x.__setitem__(x > 2, x[0, :2]),
+    "remainder_": lambda x, at: x.remainder_(at([1, 0, 2, 3])),
+    "floor_divide_": lambda x, at: x.floor_divide_(at([1, 0, 2, 3])),
+    "a view's fmod_": lambda x, at: x[1:, ::2].fmod_(at([1, 0])),
+    "bernoulli_": lambda x, at: x.bernoulli_(at([0, 1, 2, 0]) / 1.0),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_a_refused_operator_would_write_stays(tpu, name):
+    before = torch.arange(12).reshape(3, 4)
+    x = before.to("tpu")
+
+    def write():
+        WRITES[name](x, lambda positions: torch.tensor(positions, device="tpu"))
+        torch.tpu.synchronize()
+
+    with pytest.raises((RuntimeError, IndexError)):
+        write()
+    assert torch.equal(x.cpu(), before)
+    assert torch.equal((x + 1).cpu(), before + 1)

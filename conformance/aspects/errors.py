@@ -7,16 +7,20 @@ from typing import Any
 
 import torch
 
+from ..rules import like_cuda
 from .aspect import Aspect, Call, let_the_seed_be_zero
 
 
 class Refused:
-    """Arguments that must be refused. cause: a pattern that PyTorch's message fits."""
+    """Arguments that must be refused. cause: a pattern that PyTorch's message fits; kind: its exception, where that is
+    not the CPU's.
+    """
 
-    def __init__(self, error: Any) -> None:
+    def __init__(self, error: Any, elsewhere: Any = None) -> None:
         sample = error.sample_input
         self.input, self.args, self.kwargs = sample.input, sample.args, sample.kwargs
-        self.cause: str = error.error_regex
+        self.cause: str = (elsewhere or error).error_regex
+        self.kind: type[Exception] | None = elsewhere and elsewhere.error_type
 
 
 class Errors(Aspect):
@@ -29,7 +33,10 @@ class Errors(Aspect):
 
     def samples(self, name: str, entry: Any, dtype: torch.dtype) -> list[Any]:
         let_the_seed_be_zero()
-        return [Refused(error) for error in entry.error_inputs("cpu")]
+        errors = list(entry.error_inputs("cpu"))
+        if name in like_cuda.REFUSALS:
+            return [Refused(*both) for both in zip(errors, entry.error_inputs("meta"), strict=True)]
+        return [Refused(error) for error in errors]
 
     def calls(self, entry: Any, sample: Any) -> Iterator[tuple[str, Call]]:
         yield "", lambda arguments: arguments.call(entry.op)

@@ -1,4 +1,4 @@
-"""Where CUDA's kernels differ from the CPU's in a dtype, a shape or strides, the device follows CUDA."""
+"""Where CUDA's kernels differ from the CPU's in a dtype, a shape, strides or a refusal, the device follows CUDA."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ OPERATORS: dict[str, Difference] = {
         ),
     ),
 }
+
+# PyTorch's error inputs expect another exception of every device but the CPU.
+REFUSALS: dict[str, str] = {"narrow_copy": "the CPU has a kernel of its own, which checks its arguments in its own way"}
 
 
 def excuses(name: str, mismatch: Mismatch) -> bool:

@@ -148,7 +148,7 @@ def register() -> None:
     state.library = library
     _publish_module(torch)
     os.register_at_fork(after_in_child=_core.after_fork_in_child)
-    _core.set_tracer(_trace, _meta_tensor)
+    _core.set_tracer(_trace, _meta_tensor, _refuse)
     # PyTorch's default for an out-of-tree device is float16; every TPU is made for bfloat16.
     torch.set_autocast_dtype("tpu", torch.bfloat16)
     if choice.candidates:
@@ -183,6 +183,12 @@ def _meta_tensor(sizes, strides, dtype):
     from . import _decompose
 
     return _decompose.meta_tensor(sizes, strides, dtype)
+
+
+def _refuse(op, args):
+    from . import _refusals
+
+    _refusals.refuse(op, args)
 
 
 def warn(message: str) -> None:

@@ -16,17 +16,21 @@ pub fn require(holds: bool, message: impl FnOnce() -> String) -> Result<()> {
 }
 
 /// The arguments of the only node of a graph.
-pub struct Arguments<'a>(pub &'a Graph);
+pub struct Arguments<'a> {
+    pub graph: &'a Graph,
+    /// What was given as `out=`, in the order of the outputs.
+    pub out: &'a [TensorMeta],
+}
 
 impl Arguments<'_> {
     fn arg(&self, index: usize) -> Result<&Arg> {
-        let arg = self.0.nodes.first().and_then(|node| node.args.get(index));
+        let arg = self.graph.nodes.first().and_then(|node| node.args.get(index));
         arg.ok_or_else(|| LoweringError::unsupported(format!("argument {index} is missing")))
     }
 
     pub fn tensor(&self, index: usize) -> Result<&TensorMeta> {
         if let Arg::Tensor(ValueRef::Input(input)) = self.arg(index)?
-            && let Some(input) = self.0.inputs.get(*input)
+            && let Some(input) = self.graph.inputs.get(*input)
         {
             return Ok(&input.meta);
         }

@@ -17,7 +17,7 @@ type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
     OpDef::new("aten::complex", complex).refuses(refuse_mixture),
-    OpDef::new("aten::polar", polar),
+    OpDef::new("aten::polar", polar).refuses(refuse_mixture),
     OpDef::new("aten::real", real).composite(),
     OpDef::new("aten::imag", imag).composite(),
     OpDef::new("prims::real", real).composite(),
@@ -42,6 +42,16 @@ fn refuse_mixture(arguments: &Arguments<'_>) -> Result<()> {
             "Expected object of scalar type {} but got scalar type {} for second argument",
             re.name_in_cpp(),
             im.name_in_cpp()
+        )
+    })?;
+    let Some(out) = arguments.out.first() else { return Ok(()) };
+    let expected = if re == DType::Float64 { DType::Complex128 } else { DType::Complex64 };
+    let is_known = matches!(re, DType::Float32 | DType::Float64) && re == im;
+    require(!is_known || out.dtype == expected, || {
+        format!(
+            "Expected object of scalar type {} but got scalar type {} for argument 'out'",
+            expected.name_in_cpp(),
+            out.dtype.name_in_cpp()
         )
     })
 }

@@ -10,8 +10,8 @@ use crate::error::{CheckKind, LoweringError};
 use crate::formula::formula;
 use crate::graph::{Dims, Number};
 use crate::indices::{
-    Combine, Negative, OutOfRange, any, ignored_outside, in_range, index_dtype, index_vectors, iota, put,
-    scatter_along, take,
+    Combine, Negative, OutOfRange, any, ignored_outside, in_range, in_range_or_nowhere, index_dtype,
+    index_vectors, iota, put, scatter_along, take,
 };
 use crate::normalization::as_output;
 use crate::registry::OpDef;
@@ -32,7 +32,7 @@ pub const OPS: &[OpDef] = &[
     }),
     OpDef::new("aten::_embedding_bag_dense_backward", |c| backward(c, 2, 8)),
     OpDef::new("aten::_embedding_bag_per_sample_weights_backward", per_sample_weights_backward),
-    OpDef::new("aten::embedding_renorm", renorm),
+    OpDef::new("aten::embedding_renorm", renorm).atomic(),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +95,7 @@ fn embedding_bag(c: &mut Call<'_>) -> Result<Outputs> {
     let (count, rows) = (indices.numel(), weight.sizes[0]);
     let (bag_count, columns) = (out.sizes[0], out.sizes[1]);
     let acc = out.dtype.opmath();
-    let places = in_range(c, &indices, rows, Negative::Refused, Some(&OutOfRange::in_self()))?;
+    let places = in_range(c, &indices, rows, Negative::Refused, Some(&OutOfRange::of_bags()))?;
     let bag = bags(c, &offsets, count, bag_count)?;
     let padding = is_padding(c, places, c.opt_int(8)?.unwrap_or(-1))?;
     let counted = c.b.not(padding)?;
@@ -287,7 +287,7 @@ fn per_sample_weights_backward(c: &mut Call<'_>) -> Result<Outputs> {
         return Ok(c.full(Number::Int(0), out.dtype, &out.sizes)?.into());
     }
     let acc = out.dtype.opmath();
-    let places = in_range(c, &indices, weight.sizes[0], Negative::Refused, Some(&OutOfRange::in_self()))?;
+    let places = in_range(c, &indices, weight.sizes[0], Negative::Refused, Some(&OutOfRange::of_bags()))?;
     let bag = c.value(&bag, index_dtype(grad.sizes[0]))?;
     let (grad, weight) = (c.value(&grad, acc)?, c.value(&weight, acc)?);
     let (grad, row) = (take(c.b, grad, 0, bag)?, take(c.b, weight, 0, places)?);
@@ -306,7 +306,8 @@ fn renorm(c: &mut Call<'_>) -> Result<Outputs> {
     if indices.numel() == 0 || x.numel() == 0 {
         return Ok(value.into());
     }
-    let places = in_range(c, &indices, x.sizes[0], Negative::Refused, Some(&OutOfRange::in_self()))?;
+    let error = OutOfRange::in_self();
+    let places = in_range_or_nowhere(c, &indices, x.sizes[0], Negative::Refused, Some(&error))?;
     let places = c.b.reshape(places, &[indices.numel()])?;
     let rows = take(c.b, value, 0, places)?;
     let rows = c.convert(rows, x.dtype.opmath())?;

@@ -2,14 +2,15 @@
 
 use stablehlo::{Direction, Value};
 
+use crate::arguments::{Arguments, require};
 use crate::call::{Call, Outputs, Tensor, wrap_dim};
 use crate::convert;
 use crate::dtype::DType;
 use crate::error::{CheckKind, LoweringError};
 use crate::graph::{Dims, Number};
 use crate::indices::{
-    Combine, Negative, OutOfRange, gather_along, gather_at, ignored_outside, in_range, index_vectors, put,
-    take,
+    Combine, InRange, Negative, OutOfRange, gather_along, gather_at, ignored_outside, in_range,
+    index_vectors, put, take,
 };
 use crate::registry::OpDef;
 use crate::views::{operand, slice_dim};
@@ -17,7 +18,7 @@ use crate::views::{operand, slice_dim};
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::embedding", embedding),
+    OpDef::new("aten::embedding", embedding).refuses(refuse_embedding),
     OpDef::new("aten::embedding_dense_backward", embedding_dense_backward),
     OpDef::new("aten::index_select", index_select),
     OpDef::new("aten::gather", gather),
@@ -25,6 +26,18 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::index.Tensor", |c| index(c, true)),
     OpDef::new("aten::_unsafe_index.Tensor", |c| index(c, false)),
 ];
+
+fn refuse_embedding(arguments: &Arguments<'_>) -> Result<()> {
+    let (weight, index) = (arguments.tensor(0)?, arguments.tensor(1)?);
+    require(weight.sizes.len() == 2, || "'weight' must be 2-D".to_owned())?;
+    require(matches!(index.dtype, DType::Int64 | DType::Int32), || {
+        format!(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got \
+             torch.{}Tensor instead (while checking arguments for embedding)",
+            index.dtype.name_in_cpp()
+        )
+    })
+}
 
 fn embedding(c: &mut Call<'_>) -> Result<Outputs> {
     let (weight, index) = (operand(c)?, c.tensor(1)?);
@@ -147,6 +160,7 @@ impl Indexed {
         x: &Tensor,
         indices: &[Option<Tensor>],
         checked: bool,
+        in_range: InRange,
     ) -> Result<Option<Self>> {
         if indices.len() > x.rank() {
             return Err(LoweringError::InvalidArgument {
@@ -221,7 +235,7 @@ fn index(c: &mut Call<'_>, checked: bool) -> Result<Outputs> {
     let value = c.value(&x, x.dtype)?;
     // Where nothing is read, nothing is out of range.
     let checked = checked && !out.sizes.contains(&0);
-    let Some(indexed) = Indexed::new(c, &x, &indices, checked)? else { return Ok(value.into()) };
+    let Some(indexed) = Indexed::new(c, &x, &indices, checked, in_range)? else { return Ok(value.into()) };
     if out.sizes.contains(&0) {
         return Ok(c.full(Number::Int(0), out.dtype, &out.sizes)?.into());
     }

@@ -31,6 +31,11 @@ impl OutOfRange {
         Self { kind: CheckKind::Index, message: "index out of range in self".into() }
     }
 
+    pub fn of_bags() -> Self {
+        let message = "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {index}";
+        Self { kind: CheckKind::Runtime, message: message.into() }
+    }
+
     pub fn of_dimension(kind: CheckKind, dim: usize, size: i64) -> Self {
         let message = format!("index {{index}} is out of bounds for dimension {dim} with size {size}");
         Self { kind, message }
@@ -42,6 +47,9 @@ pub fn index_dtype(size: i64) -> DType {
     if size <= i64::from(i32::MAX) { DType::Int32 } else { DType::Int64 }
 }
 
+/// [`in_range`] or [`in_range_or_nowhere`]
+pub type InRange = fn(&mut Call<'_>, &Tensor, i64, Negative, Option<&OutOfRange>) -> Result<Value>;
+
 /// Indices into a dimension of `size`. Those out of range make the program report `error` and are clamped, so that
 /// the access itself is safe.
 pub fn in_range(
@@ -51,16 +59,44 @@ pub fn in_range(
     negative: Negative,
     error: Option<&OutOfRange>,
 ) -> Result<Value> {
+    Ok(checked(c, index, size, negative, error)?.0)
+}
+
+/// [`in_range`], for an operator that writes at the indices: if one of them is out of range, they all become so, and a
+/// scatter writes nothing.
+pub fn in_range_or_nowhere(
+    c: &mut Call<'_>,
+    index: &Tensor,
+    size: i64,
+    negative: Negative,
+    error: Option<&OutOfRange>,
+) -> Result<Value> {
+    let (places, failed) = checked(c, index, size, negative, error)?;
+    let Some(failed) = failed else { return Ok(places) };
+    let nowhere = convert::splat(c.b, places, Number::Int(size))?;
+    let sizes = Dims::from_slice(c.b.dims(places));
+    let failed = c.b.broadcast_scalar(failed, &sizes)?;
+    Ok(c.b.select(failed, nowhere, places)?)
+}
+
+/// The indices, and whether the program reports an error.
+fn checked(
+    c: &mut Call<'_>,
+    index: &Tensor,
+    size: i64,
+    negative: Negative,
+    error: Option<&OutOfRange>,
+) -> Result<(Value, Option<Value>)> {
     if !index.dtype.is_integral(false) {
         return Err(LoweringError::unsupported(format!("indices of type {}", index.dtype)));
     }
     let to = index_dtype(size);
     if index.numel() == 0 {
-        return c.value(index, to);
+        return Ok((c.value(index, to)?, None));
     }
     if size == 0 {
         let error = error.cloned().unwrap_or_else(OutOfRange::in_self);
-        let message = error.message.replace("{index} ", "");
+        let message = error.message.replace(" {index}", "");
         return Err(LoweringError::InvalidArgument { kind: error.kind, message });
     }
     let wide = if index.dtype == DType::Int32 { DType::Int32 } else { DType::Int64 };
@@ -69,13 +105,15 @@ pub fn in_range(
     }
     let value = c.value(index, wide)?;
     let low = if negative == Negative::FromEnd { -size } else { 0 };
+    let mut failed = None;
     if let Some(error) = error {
         let outside = outside(c.b, value, low, size)?;
+        let flag = any(c.b, outside)?;
+        failed = Some(flag);
         if error.message.contains("{index}") {
             let found = one_of(c, value, outside)?;
             c.check_number(found, error.kind, error.message.clone());
         } else {
-            let flag = any(c.b, outside)?;
             c.check(flag, error.kind, error.message.clone());
         }
     }
@@ -89,7 +127,7 @@ pub fn in_range(
         value
     };
     let clamped = clamp(c.b, value, 0, size - 1)?;
-    c.convert(clamped, to)
+    Ok((c.convert(clamped, to)?, failed))
 }
 
 /// Indices of a scatter that ignores those out of range, as XLA's scatter does: they stay out of range.
@@ -106,7 +144,6 @@ fn clamp(b: &mut Builder, value: Value, low: i64, high: i64) -> Result<Value> {
     Ok(b.clamp(low, value, high)?)
 }
 
-/// Whether any element is below `low`, or at or above `high`.
 /// Where elements are below `low`, or `high` and more.
 fn outside(b: &mut Builder, value: Value, low: i64, high: i64) -> Result<Value> {
     let low = convert::splat(b, value, Number::Int(low))?;

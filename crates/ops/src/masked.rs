@@ -16,7 +16,7 @@ use crate::scans::scan;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
-pub const OPS: &[OpDef] = &[OpDef::new("aten::masked_scatter", masked_scatter).refuses(refuse)];
+pub const OPS: &[OpDef] = &[OpDef::new("aten::masked_scatter", masked_scatter).refuses(refuse).atomic()];
 
 fn refuse(arguments: &Arguments<'_>) -> Result<()> {
     let dtype = arguments.tensor(1)?.dtype;
@@ -39,6 +39,14 @@ fn ranks(c: &mut Call<'_>, mask: Value) -> Result<(Value, Value)> {
     Ok((ranks, total))
 }
 
+/// The mask, and nothing where the program reports an error.
+fn unless(c: &mut Call<'_>, failed: Value, mask: Value) -> Result<Value> {
+    let sizes = Dims::from_slice(c.b.dims(mask));
+    let fine = c.b.not(failed)?;
+    let fine = c.b.broadcast_scalar(fine, &sizes)?;
+    Ok(c.b.and(mask, fine)?)
+}
+
 fn masked_scatter(c: &mut Call<'_>) -> Result<Outputs> {
     let (x, mask, source) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
     let sizes = c.out(0)?.sizes.clone();
@@ -57,6 +65,7 @@ fn masked_scatter(c: &mut Call<'_>) -> Result<Outputs> {
         CheckKind::Runtime,
         "masked_scatter: expected self and source to have the same number of elements as the mask selects",
     );
+    let mask = unless(c, short, mask)?;
     if source.numel() == 0 {
         return Ok(own.into());
     }
@@ -122,8 +131,8 @@ pub fn index_put(
     let mask = c.b.reshape(mask, &[selectable])?;
     let updates = c.value(values, x.dtype)?;
     let updates = c.b.reshape(updates, &sizes)?;
-    let updates = if count == 1 {
-        updates
+    let (mask, updates) = if count == 1 {
+        (mask, updates)
     } else {
         let (ranks, total) = ranks(c, mask)?;
         let expected = convert::splat(c.b, total, Number::Int(count.min(selectable + 1)))?;
@@ -136,7 +145,7 @@ pub fn index_put(
         if count == 0 {
             return Ok(Some(own));
         }
-        take(c.b, updates, dim, ranks)?
+        (unless(c, wrong, mask)?, take(c.b, updates, dim, ranks)?)
     };
     let updates = convert::broadcast_to(c.b, updates, &spread)?;
     let updates = if accumulate { c.b.add(flat, updates)? } else { updates };

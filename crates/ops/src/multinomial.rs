@@ -31,6 +31,11 @@ fn refuse(arguments: &Arguments<'_>) -> Result<()> {
             weights.dtype.name_in_cpp()
         )
     })?;
+    if let Some(out) = arguments.out.first() {
+        require(out.dtype == DType::Int64, || {
+            format!("multinomial expects Long tensor out, got: {}", out.dtype.name_in_cpp())
+        })?;
+    }
     require(samples > 0, say("cannot sample n_sample <= 0 samples"))?;
     require((1..=2).contains(&weights.sizes.len()), say("prob_dist must be 1 or 2 dim"))?;
     let categories = weights.sizes.last().copied().unwrap_or(0);
@@ -63,20 +68,31 @@ fn multinomial(c: &mut Call<'_>) -> Result<Outputs> {
     let acc = weights.dtype.opmath();
     let value = c.value(&weights, acc)?;
     let value = c.b.reshape(value, &[rows, categories])?;
-    check_weights(c, value)?;
+    check_weights(c, value, replacement && samples > 1)?;
     let chosen = if replacement { by_inversion(c, value, samples)? } else { by_race(c, value, samples)? };
     let chosen = c.b.reshape(chosen, &out.sizes)?;
     Ok(c.convert(chosen, out.dtype)?.into())
 }
 
-fn check_weights(c: &mut Call<'_>, weights: Value) -> Result<()> {
+/// The kernel that draws several with replacement words it in its own way.
+fn check_weights(c: &mut Call<'_>, weights: Value, several_with_replacement: bool) -> Result<()> {
     let zero = convert::splat(c.b, weights, Number::Int(0))?;
     let finite = c.b.is_finite(weights)?;
     let not_negative = c.b.compare(weights, zero, Direction::Ge)?;
-    let fine = c.b.and(finite, not_negative)?;
-    let wrong = c.b.not(fine)?;
-    let wrong = any(c.b, wrong)?;
-    c.check(wrong, CheckKind::Runtime, "probability tensor contains either `inf`, `nan` or element < 0");
+    let kinds = if several_with_replacement {
+        vec![
+            (not_negative, "invalid multinomial distribution (encountering probability entry < 0)"),
+            (finite, "invalid multinomial distribution (encountering probability entry = infinity or NaN)"),
+        ]
+    } else {
+        let fine = c.b.and(finite, not_negative)?;
+        vec![(fine, "probability tensor contains either `inf`, `nan` or element < 0")]
+    };
+    for (fine, message) in kinds {
+        let wrong = c.b.not(fine)?;
+        let wrong = any(c.b, wrong)?;
+        c.check(wrong, CheckKind::Runtime, message);
+    }
     let sums = c.b.reduce_add(weights, &[1])?;
     let zeros = convert::splat(c.b, sums, Number::Int(0))?;
     let empty = c.b.compare(sums, zeros, Direction::Le)?;

@@ -45,6 +45,9 @@ pub struct OpDef {
     pub strides: Option<Strides>,
     /// Refuses arguments, as CPU kernels do, before Meta kernels say something else, or nothing.
     pub refusal: Option<Refusal>,
+    /// When a check of its program fails, the first output is what the first argument was. Of other in-place operators
+    /// the runtime makes it so, which costs a copy where the operator would update the buffer.
+    pub atomic: bool,
     /// For operators that answer with one number, which Meta kernels cannot give: its dtype. The lowering gives it as a
     /// 0-d output.
     pub answer: Option<DType>,
@@ -67,6 +70,7 @@ impl OpDef {
             bounded: None,
             strides: None,
             refusal: None,
+            atomic: false,
             answer: None,
             explicit: true,
         }
@@ -119,6 +123,11 @@ impl OpDef {
 
     pub const fn refuses(mut self, refusal: Refusal) -> Self {
         self.refusal = Some(refusal);
+        self
+    }
+
+    pub const fn atomic(mut self) -> Self {
+        self.atomic = true;
         self
     }
 

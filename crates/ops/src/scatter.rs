@@ -9,37 +9,40 @@ use crate::dtype::DType;
 use crate::error::{CheckKind, LoweringError};
 use crate::graph::{Dims, Number};
 use crate::indexing::{Indexed, at_least_1d};
-use crate::indices::{Combine, Negative, OutOfRange, in_range, put, scatter_along, scatter_at};
+use crate::indices::{Combine, Negative, OutOfRange, in_range_or_nowhere, put, scatter_along, scatter_at};
 use crate::registry::OpDef;
 use crate::views::slice_dim;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::scatter.src", |c| scatter(c, Reduce::Replace, true)),
-    OpDef::new("aten::scatter.value", |c| scatter(c, Reduce::Replace, true)),
-    OpDef::new("aten::scatter.reduce", scatter_by_name),
-    OpDef::new("aten::scatter.value_reduce", scatter_by_name),
-    OpDef::new("aten::scatter_add", |c| scatter(c, Reduce::Sum, true)),
+    OpDef::new("aten::scatter.src", |c| scatter(c, Reduce::Replace, true)).atomic(),
+    OpDef::new("aten::scatter.value", |c| scatter(c, Reduce::Replace, true)).atomic(),
+    OpDef::new("aten::scatter.reduce", scatter_by_name).atomic(),
+    OpDef::new("aten::scatter.value_reduce", scatter_by_name).atomic(),
+    OpDef::new("aten::scatter_add", |c| scatter(c, Reduce::Sum, true)).atomic(),
     OpDef::new("aten::scatter_reduce.two", |c| {
         let (reduce, include_self) = (Reduce::named(c.str(4)?)?, c.opt_bool(5)?.unwrap_or(true));
         scatter(c, reduce, include_self)
-    }),
-    OpDef::new("aten::index_add", index_add).ones(&[4]),
-    OpDef::new("aten::index_copy", |c| index_slices(c, Reduce::Replace, true)),
+    })
+    .atomic(),
+    OpDef::new("aten::index_add", index_add).ones(&[4]).atomic(),
+    OpDef::new("aten::index_copy", |c| index_slices(c, Reduce::Replace, true)).atomic(),
     OpDef::new("aten::index_reduce", |c| {
         let (reduce, include_self) = (Reduce::named(c.str(4)?)?, c.opt_bool(5)?.unwrap_or(true));
         index_slices(c, reduce, include_self)
-    }),
-    OpDef::new("aten::index_fill.int_Scalar", index_fill),
-    OpDef::new("aten::index_fill.int_Tensor", index_fill),
-    OpDef::new("aten::put", put_flat),
-    OpDef::new("aten::index_put", |c| index_put(c, true)),
+    })
+    .atomic(),
+    OpDef::new("aten::index_fill.int_Scalar", index_fill).atomic(),
+    OpDef::new("aten::index_fill.int_Tensor", index_fill).atomic(),
+    OpDef::new("aten::put", put_flat).atomic(),
+    OpDef::new("aten::index_put", |c| index_put(c, true)).atomic(),
     OpDef::new("aten::_index_put_impl", |c| {
         let checked = !c.opt_bool(4)?.unwrap_or(false);
         index_put(c, checked)
-    }),
-    OpDef::new("aten::_unsafe_index_put", |c| index_put(c, false)),
+    })
+    .atomic(),
+    OpDef::new("aten::_unsafe_index_put", |c| index_put(c, false)).atomic(),
 ];
 
 /// `ReductionType` of scatter_reduce and index_reduce.
@@ -163,7 +166,7 @@ fn scatter(c: &mut Call<'_>, reduce: Reduce, include_self: bool) -> Result<Outpu
     let dim = wrap_dim(c.int(1)?, x.rank())?;
     let (sizes, index_sizes) = (at_least_1d(&x.sizes), at_least_1d(&index.sizes));
     let error = OutOfRange::of_dimension(CheckKind::Runtime, dim, sizes[dim]);
-    let index = in_range(c, &index, sizes[dim], Negative::Refused, Some(&error))?;
+    let index = in_range_or_nowhere(c, &index, sizes[dim], Negative::Refused, Some(&error))?;
     let index = c.b.reshape(index, &index_sizes)?;
     let updates = source_part(c, &source, x.dtype, &index_sizes)?;
     let value = c.b.reshape(value, &sizes)?;
@@ -220,7 +223,7 @@ fn index_slices(c: &mut Call<'_>, reduce: Reduce, include_self: bool) -> Result<
         "aten::index_add" if x.rank() > 1 => OutOfRange::of_dimension(CheckKind::Runtime, dim, sizes[dim]),
         _ => OutOfRange::in_self(),
     };
-    let places = in_range(c, &index, sizes[dim], Negative::Refused, Some(&error))?;
+    let places = in_range_or_nowhere(c, &index, sizes[dim], Negative::Refused, Some(&error))?;
     let places = c.b.reshape(places, &[index.numel()])?;
     let acc = reduce.accumulator(x.dtype);
     let mut updates = c.value(&source, acc)?;
@@ -249,7 +252,7 @@ fn index_fill(c: &mut Call<'_>) -> Result<Outputs> {
     let dim = wrap_dim(c.int(1)?, x.rank())?;
     let sizes = at_least_1d(&x.sizes);
     let error = OutOfRange::of_dimension(CheckKind::Index, dim, sizes[dim]);
-    let places = in_range(c, &index, sizes[dim], Negative::FromEnd, Some(&error))?;
+    let places = in_range_or_nowhere(c, &index, sizes[dim], Negative::FromEnd, Some(&error))?;
     // A boolean per slice instead of a scatter of slices.
     let places = c.b.reshape(places, &[index.numel()])?;
     let unmarked = c.full(Number::Bool(false), DType::Bool, &[sizes[dim]])?;
@@ -272,7 +275,7 @@ fn put_flat(c: &mut Call<'_>) -> Result<Outputs> {
         kind: CheckKind::Index,
         message: format!("out of range: tried to access an index on a tensor of {} elements.", x.numel()),
     };
-    let places = in_range(c, &index, x.numel(), Negative::FromEnd, Some(&error))?;
+    let places = in_range_or_nowhere(c, &index, x.numel(), Negative::FromEnd, Some(&error))?;
     let places = c.b.reshape(places, &[index.numel()])?;
     let updates = c.value(&source, x.dtype)?;
     let updates = c.b.reshape(updates, &[index.numel()])?;
@@ -295,7 +298,7 @@ fn index_put(c: &mut Call<'_>, checked: bool) -> Result<Outputs> {
         return Ok(result.into());
     }
     let reduce = if accumulate { Reduce::Sum } else { Reduce::Replace };
-    let Some(indexed) = Indexed::new(c, &x, &indices, checked)? else {
+    let Some(indexed) = Indexed::new(c, &x, &indices, checked, in_range_or_nowhere)? else {
         // Nothing is indexed: every element is written.
         let updates = c.broadcast(&values, x.dtype, &x.sizes)?;
         let result = reduce_into(c, value, updates, reduce, true, |c, into, updates, combine| {
