@@ -37,7 +37,8 @@ SAMPLES_FOR_ERROR = 64
 def widen(leaf: Any) -> Any:
     """A tensor or dtype in double precision; everything else as it is."""
     if isinstance(leaf, torch.Tensor) and leaf.dtype in WIDE:
-        return leaf.detach().resolve_conj().resolve_neg().to(WIDE[leaf.dtype])
+        wide = leaf.detach().resolve_conj().resolve_neg().to(WIDE[leaf.dtype])
+        return wide.requires_grad_(leaf.requires_grad)
     if isinstance(leaf, torch.dtype):
         return WIDE.get(leaf, leaf)
     return leaf

@@ -46,6 +46,7 @@ def verdict(aspect: str, device: Callable, cpu: Callable, inplace: Callable | No
         error_inputs_func=_error_inputs,
         supports_out=True,
         supports_autograd=True,
+        supports_forward_ad=True,
     )
     pair = pairs.Pair("sample", "float32")
     record = worker.run(pair, entry, ASPECTS[aspect], 6, lambda _: None)
@@ -71,6 +72,59 @@ def test_a_wrong_gradient(tpu) -> None:
     assert "value of output 0" in said
     # A result that does not depend on the input has no gradient, where the CPU's has.
     assert verdict("gradient", lambda x: x.detach() * 2, lambda x: x * 2)[0] == "wrong"
+
+
+class _OffTwice(torch.autograd.Function):
+    """x * x * x with the right gradient, 3 * x * x, whose own gradient is not 6 * x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: X) -> X:
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: X) -> X:
+        (x,) = ctx.saved_tensors
+        return gradient * 1.5 * x * _Off.apply(x)
+
+
+def test_a_wrong_gradient_of_the_gradient(tpu) -> None:
+    def cube(x: X) -> X:
+        return x * x * x
+
+    assert verdict("double_backward", cube, cube) == ("green", "")
+    assert verdict("gradient", _OffTwice.apply, cube)[0] == "green"
+    status, said = verdict("double_backward", _OffTwice.apply, cube)
+    assert status == "wrong"
+    assert "value of output 0" in said
+    # Linear: the gradient depends on the weights alone, and is off.
+    status, said = verdict("double_backward", _Off.apply, lambda x: x * 2)
+    assert status == "wrong"
+    assert "value of output 1" in said
+
+
+class _OffForward(torch.autograd.Function):
+    """x * 2 with a tangent of 2.001."""
+
+    @staticmethod
+    def forward(x: X) -> X:
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[X], output: X) -> None:
+        pass
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: X) -> X:
+        return tangent * 2.001
+
+
+def test_a_wrong_tangent(tpu) -> None:
+    assert verdict("forward_mode", lambda x: x * 2, lambda x: x * 2) == ("green", "")
+    status, said = verdict("forward_mode", _OffForward.apply, lambda x: x * 2)
+    assert status == "wrong"
+    assert "value of output 0" in said
+    assert verdict("forward_mode", lambda x: x.detach() * 2, lambda x: x * 2)[0] == "wrong"
 
 
 def _square(x: X, out: X | None = None) -> X:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..operands import Arguments
-from ..rules import policies
+from ..rules import policies, tolerances
 
 Call = Callable[[Arguments], Any]
 
@@ -24,7 +24,8 @@ class Aspect:
         one_dtype: whether an entry is asked in the first of the dtypes that it supports, and in no other.
         refusals: whether what the CPU refuses must be refused likewise; otherwise there is nothing to compare.
         layout: whether strides and aliasing of the results are compared.
-        against_float64: whether float32 results that PyTorch's tolerances refuse are judged by a float64 run.
+        against_float64: entries whose float32 results are judged by a float64 run where PyTorch's tolerances refuse
+            them, with the reasons.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Aspect:
     one_dtype = True
     refusals = True
     layout = True
-    against_float64 = False
+    against_float64: Mapping[str, str] = tolerances.AGAINST_FLOAT64
 
     def applies(self, entry: Any, dtype: torch.dtype) -> bool:
         """Whether PyTorch says that the CPU can be asked so."""

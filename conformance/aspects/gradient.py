@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..operands import Arguments
-from ..rules import policies
+from ..rules import policies, tolerances
 from .aspect import Aspect, Call, let_the_seed_be_zero
 
 
@@ -21,7 +21,7 @@ class Gradient(Aspect):
     refusals = False
     # What autograd returns has the layout of whatever formula was last.
     layout = False
-    against_float64 = True
+    against_float64 = tolerances.GRADIENTS_AGAINST_FLOAT64
 
     def applies(self, entry: Any, dtype: torch.dtype) -> bool:
         return entry.supports_autograd and dtype in entry.supported_backward_dtypes("cpu")
@@ -31,15 +31,11 @@ class Gradient(Aspect):
         samples = list(entry.sample_inputs("cpu", dtype, requires_grad=True))
         for sample in samples:
             policies.settle(name, sample)
-        return [sample for sample in samples if any(map(_wants_gradient, Arguments(sample, "cpu").tensors()))]
+        return [sample for sample in samples if any(map(wants_gradient, Arguments(sample, "cpu").tensors()))]
 
     def calls(self, entry: Any, sample: Any) -> Iterator[tuple[str, Call]]:
         def call(arguments: Arguments) -> Any:
-            result = arguments.call(entry.op)
-            # What is differentiable of results that are not unique, such as singular vectors.
-            result = sample.output_process_fn_grad(result)
-            outputs = [leaf for leaf in tree_leaves(result) if _wants_gradient(leaf)]
-            inputs = [tensor for tensor in arguments.tensors() if tensor.requires_grad]
+            outputs, inputs = differentiable(entry, sample, arguments)
             if not outputs:
                 return ()
             return torch.autograd.grad(outputs, inputs, list(map(weights, outputs)), allow_unused=True)
@@ -50,13 +46,25 @@ class Gradient(Aspect):
         return result
 
 
-def weights(output: torch.Tensor) -> torch.Tensor:
-    """Numbers that depend on the shape alone, of the output's dtype and device."""
-    generator = torch.Generator().manual_seed(0)
-    complex_or_real = torch.complex128 if output.is_complex() else torch.float64
-    numbers = torch.randn(output.shape, generator=generator, dtype=complex_or_real)
-    return numbers.to(output.dtype).to(output.device)
+def differentiable(
+    entry: Any, sample: Any, arguments: Arguments
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The results that have a gradient, and the inputs with respect to which."""
+    # What is differentiable of results that are not unique, such as singular vectors.
+    result = sample.output_process_fn_grad(arguments.call(entry.op))
+    return (
+        [leaf for leaf in tree_leaves(result) if wants_gradient(leaf)],
+        [tensor for tensor in arguments.tensors() if tensor.requires_grad],
+    )
 
 
-def _wants_gradient(leaf: Any) -> bool:
+def weights(like: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """Numbers that depend on the shape alone, of a tensor's dtype and device. Every dtype has them exactly."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randn((*like.shape, 2), generator=generator).bfloat16().double()
+    numbers = torch.view_as_complex(numbers) if like.is_complex() else numbers[..., 0]
+    return numbers.to(like.dtype).to(like.device)
+
+
+def wants_gradient(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.requires_grad

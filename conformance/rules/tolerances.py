@@ -34,6 +34,9 @@ AGAINST_FLOAT64: dict[str, str] = {
     "tolerance for the public operator alone",
 }
 
+# Likewise for gradients, gradients of gradients and tangents.
+GRADIENTS_AGAINST_FLOAT64: dict[str, str] = {}
+
 # Half-precision results with a larger error than 1.2 times the CPU's: (units in the last place, reason).
 HALF: dict[str, tuple[float, str]] = dict.fromkeys(
     (
