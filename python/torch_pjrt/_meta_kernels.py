@@ -18,6 +18,10 @@ def geqrf(matrix: Tensor) -> tuple[Tensor, Tensor]:
     return matrix.new_empty(*batch, columns, rows).mT, matrix.new_empty(*batch, min(rows, columns))
 
 
+def like_first(tensor: Tensor, *_: object, **__: object) -> Tensor:
+    return torch.empty_like(tensor)
+
+
 def like_second(_grad: Tensor, tensor: Tensor, *_: object, **__: object) -> Tensor:
     return torch.empty_like(tensor, memory_format=torch.legacy_contiguous_format)
 
@@ -26,6 +30,8 @@ KERNELS = [
     ("_ctc_loss.Tensor", ctc_loss),
     ("_ctc_loss_backward.Tensor", like_second),
     ("geqrf", geqrf),
+    ("glu_backward_jvp", like_first),
+    ("glu_jvp", like_first),
     ("fractional_max_pool3d_backward", like_second),
     ("multi_margin_loss_backward", like_second),
     ("multilabel_margin_loss_backward", like_second),

@@ -2,12 +2,16 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, SQRT_2};
 
-use crate::call::{Call, Outputs};
+use stablehlo::Value;
+
+use crate::call::{Call, Outputs, Tensor};
+use crate::dtype::DType;
 use crate::elementwise::{pointwise, unary};
 use crate::error::LoweringError;
-use crate::formula::{Expr, formulas};
+use crate::formula::{Expr, formula, formulas};
 use crate::registry::OpDef;
 use crate::ternary::{bound_type, saturate};
+use crate::views::slice_dim;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
@@ -17,6 +21,9 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::gelu", gelu),
     OpDef::new("aten::gelu_backward", gelu_backward),
     OpDef::new("aten::glu", glu),
+    OpDef::new("aten::glu_backward", glu_backward),
+    OpDef::new("aten::glu_backward_jvp", glu_backward_jvp),
+    OpDef::new("aten::glu_jvp", glu_jvp),
     OpDef::new("aten::hardshrink", hardshrink),
     OpDef::new("aten::hardshrink_backward", shrink_backward),
     OpDef::new("aten::hardsigmoid", |c| unary(c, |x| six_clamp(x) / 6.0)),
@@ -126,20 +133,66 @@ fn elu_backward(c: &mut Call<'_>) -> Result<Outputs> {
     })
 }
 
+/// A tensor's halves along a dimension.
+fn halves(c: &mut Call<'_>, x: &Tensor, dim: usize, dtype: DType) -> Result<[Value; 2]> {
+    let (value, half) = (c.value(x, dtype)?, x.sizes.get(dim).map_or(0, |size| size / 2));
+    let first = slice_dim(c.b, value, dim, 0, half, 1)?;
+    Ok([first, slice_dim(c.b, value, dim, half, 2 * half, 1)?])
+}
+
 /// aten::glu(self, dim): first half times the logistic of the second.
 fn glu(c: &mut Call<'_>) -> Result<Outputs> {
     let x = c.tensor(0)?;
-    let dim = c.dim(1, x.rank())?;
-    let out = c.out(0)?.clone();
-    let value = c.value(&x, out.dtype.opmath())?;
-    let (mut starts, mut limits) = (vec![0; x.rank()], x.sizes.to_vec());
-    let strides = vec![1; x.rank()];
-    limits[dim] /= 2;
-    let first = c.b.slice(value, &starts, &limits, &strides)?;
-    (starts[dim], limits[dim]) = (limits[dim], x.sizes[dim]);
-    let second = c.b.slice(value, &starts, &limits, &strides)?;
-    let value = crate::formula::formula(c.b, [first, second], |[a, b]| a * b.logistic())?;
-    Ok(c.convert(value, out.dtype)?.into())
+    let (dim, dtype) = (c.dim(1, x.rank())?, c.out(0)?.dtype);
+    let halves = halves(c, &x, dim, dtype.opmath())?;
+    let value = formula(c.b, halves, |[a, b]| a * b.logistic())?;
+    Ok(c.convert(value, dtype)?.into())
+}
+
+/// aten::glu_backward(grad_output, self, dim)
+fn glu_backward(c: &mut Call<'_>) -> Result<Outputs> {
+    let (grad, x) = (c.tensor(0)?, c.tensor(1)?);
+    let (dim, dtype) = (c.dim(2, x.rank())?, c.out(0)?.dtype);
+    let grad = c.value(&grad, dtype.opmath())?;
+    let [a, b] = halves(c, &x, dim, dtype.opmath())?;
+    let gradients = formulas(c.b, [grad, a, b], |[grad, a, b]| {
+        let gate = b.logistic();
+        [grad * gate, grad * gate * a * (gate.splat(1.0) - gate)]
+    })?;
+    let value = c.b.concatenate(&gradients, dim as i64)?;
+    Ok(c.convert(value, dtype)?.into())
+}
+
+/// aten::glu_jvp(glu, x, dx, dim)
+fn glu_jvp(c: &mut Call<'_>) -> Result<Outputs> {
+    let (glu, x, dx) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
+    let (dim, dtype) = (c.dim(3, x.rank())?, c.out(0)?.dtype);
+    let glu = c.value(&glu, dtype.opmath())?;
+    let [_, b] = halves(c, &x, dim, dtype.opmath())?;
+    let [da, db] = halves(c, &dx, dim, dtype.opmath())?;
+    let value = formula(c.b, [glu, b, da, db], |[glu, b, da, db]| {
+        let gate = b.logistic();
+        da * gate + glu * (db - gate * db)
+    })?;
+    Ok(c.convert(value, dtype)?.into())
+}
+
+/// aten::glu_backward_jvp(grad_x, grad_glu, x, dgrad_glu, dx, dim)
+fn glu_backward_jvp(c: &mut Call<'_>) -> Result<Outputs> {
+    let (grad_glu, x, dgrad_glu, dx) = (c.tensor(1)?, c.tensor(2)?, c.tensor(3)?, c.tensor(4)?);
+    let (dim, dtype) = (c.dim(5, x.rank())?, c.out(0)?.dtype);
+    let (grad, dgrad) = (c.value(&grad_glu, dtype.opmath())?, c.value(&dgrad_glu, dtype.opmath())?);
+    let [a, b] = halves(c, &x, dim, dtype.opmath())?;
+    let [da, db] = halves(c, &dx, dim, dtype.opmath())?;
+    let tangents = formulas(c.b, [grad, dgrad, a, b, da, db], |[grad, dgrad, a, b, da, db]| {
+        let gate = b.logistic();
+        let rest = gate.splat(1.0) - gate;
+        // Of the gradients grad * gate and grad * gate * a * rest.
+        let first = dgrad * gate + grad * gate * rest * db;
+        [first, first * a * rest + grad * gate * (da * rest - a * gate * rest * db)]
+    })?;
+    let value = c.b.concatenate(&tangents, dim as i64)?;
+    Ok(c.convert(value, dtype)?.into())
 }
 
 /// aten::hardshrink(self, lambd)

@@ -4,7 +4,7 @@ use stablehlo::Value;
 
 use crate::call::{Call, Outputs};
 use crate::error::LoweringError;
-use crate::formula::formula;
+use crate::formula::{formula, formulas};
 use crate::graph::Dims;
 use crate::registry::OpDef;
 use crate::statistics::{divide_by_count, inverse_deviation, mean, moments, spread};
@@ -16,6 +16,7 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::native_layer_norm_backward", layer_norm_backward),
     OpDef::new("aten::native_group_norm", group_norm),
     OpDef::new("aten::native_group_norm_backward", group_norm_backward),
+    OpDef::new("aten::_weight_norm_interface_backward", weight_norm_backward),
 ];
 
 /// The value in the dtype and dimensions of output `k`, `None` if nobody wants that output.
@@ -96,6 +97,28 @@ fn layer_norm_backward(c: &mut Call<'_>) -> Result<Outputs> {
     let weight = c.b.reduce_add(projection, &outer)?;
     let bias = c.b.reduce_add(grad, &outer)?;
     masked(c, [input, weight, bias])
+}
+
+/// aten::_weight_norm_interface_backward(grad, v, g, norms, dim): gradients of `v * g / norms`, the norms being those of
+/// `v` over all dimensions but `dim`.
+fn weight_norm_backward(c: &mut Call<'_>) -> Result<Outputs> {
+    let (grad, v, g, norms) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?, c.tensor(3)?);
+    let dtype = v.dtype.opmath();
+    let dim = c.dim(4, v.rank())? as i64;
+    let others: Dims = (0..v.rank() as i64).filter(|&other| other != dim).collect();
+    let [grad, v] = [c.value(&grad, dtype)?, c.value(&v, dtype)?];
+    let sizes = Dims::from_slice(c.b.dims(v));
+    let product = c.b.multiply(grad, v)?;
+    let projection = c.b.reduce_add(product, &others)?;
+    let kept = Dims::from_slice(c.b.dims(projection));
+    let [g, norms] = [c.value(&g, dtype)?, c.value(&norms, dtype)?];
+    let [g, norms] = [c.b.reshape(g, &kept)?, c.b.reshape(norms, &kept)?];
+    let [scale, shift, g] = formulas(c.b, [g, norms, projection], |[g, norms, projection]| {
+        [g / norms, projection / (norms * norms), projection / norms]
+    })?;
+    let [scale, shift] = [spread(c.b, scale, &sizes, &others)?, spread(c.b, shift, &sizes, &others)?];
+    let v = formula(c.b, [grad, v, scale, shift], |[grad, v, scale, shift]| scale * (grad - v * shift))?;
+    Ok([as_output(c, 0, v)?, as_output(c, 1, g)?].into())
 }
 
 /// Gradients of input, weight and bias, those that are wanted.

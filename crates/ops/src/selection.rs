@@ -18,6 +18,7 @@ type Result<T> = std::result::Result<T, LoweringError>;
 pub const OPS: &[OpDef] = &[
     OpDef::new("aten::nonzero", nonzero).bounded(every_index),
     OpDef::new("aten::nonzero_static", nonzero_static),
+    OpDef::new("aten::masked_scatter_backward", masked_scatter_backward),
     OpDef::new("aten::masked_select", masked_select).bounded(every_element),
 ];
 
@@ -116,6 +117,28 @@ fn nonzero_static(c: &mut Call<'_>) -> Result<Outputs> {
     let is_valid = c.b.compare(row, count, Direction::Lt)?;
     let fill = c.full(Number::Int(fill), DType::Int64, &out.sizes)?;
     Ok(c.b.select(is_valid, rows, fill)?.into())
+}
+
+/// aten::masked_scatter_backward(grad, mask, sizes): the elements at the mask, then zeros, in a tensor of these sizes.
+fn masked_scatter_backward(c: &mut Call<'_>) -> Result<Outputs> {
+    let (grad, mask) = (c.tensor(0)?, c.tensor(1)?);
+    let out = c.out(0)?.clone();
+    let sizes = broadcast_sizes([&grad.sizes, &mask.sizes]);
+    let (selectable, total) = (sizes.iter().product::<i64>(), out.sizes.iter().product::<i64>());
+    let value = c.broadcast(&grad, out.dtype, &sizes)?;
+    let flags = c.broadcast(&mask, DType::Bool, &sizes)?;
+    let value = c.b.reshape(value, &[selectable])?;
+    let flags = c.b.reshape(flags, &[selectable])?;
+    let (chosen, count) = chosen_first(c.b, flags, value)?;
+    let place = iota(c.b, DType::Int64, &[selectable], 0)?;
+    let count = c.b.broadcast_scalar(count, &[selectable])?;
+    let is_chosen = c.b.compare(place, count, Direction::Lt)?;
+    let zero = c.full(Number::Int(0), out.dtype, &[])?;
+    let zeros = c.b.broadcast_scalar(zero, &[selectable])?;
+    let value = c.b.select(is_chosen, chosen, zeros)?;
+    let value = slice_dim(c.b, value, 0, 0, selectable.min(total), 1)?;
+    let value = c.b.pad(value, zero, &[0], &[(total - selectable).max(0)], &[0])?;
+    Ok(c.b.reshape(value, &out.sizes)?.into())
 }
 
 /// masked_select(self, mask)

@@ -184,7 +184,12 @@ def activations(File):
             f.call(aten.softshrink.default, x, value)
         f.call(aten._prelu_kernel.default, x, grad)
         f.call(aten._prelu_kernel_backward.default, grad, x, grad)
-        f.call(aten.glu.default, torch.randn(2, 4), 1)
+        x, grad = torch.randn(2, 4), torch.randn(2, 2)
+        f.call(aten.glu.default, x, 1)
+        f.call(aten.glu_backward.default, grad, x, 1)
+        dx, dgrad = torch.randn(2, 4), torch.randn(2, 2)
+        f.call(aten.glu_jvp.default, aten.glu(x, 1), x, dx, 1)
+        f.call(aten.glu_backward_jvp.default, aten.glu_backward(grad, x, 1), grad, x, dgrad, dx, 1)
 
 
 def reductions(File):

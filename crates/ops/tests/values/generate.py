@@ -228,6 +228,10 @@ def normalization():
             2,
             [True, True, True],
         )
+        for v, dim in ((data(3, 2, 2), 0), (data(2, 3), 1), (data(3, 2).bfloat16(), 0)):
+            g = data(*(size if k == dim else 1 for k, size in enumerate(v.shape))).to(v.dtype)
+            _, norms = aten._weight_norm_interface(v, g, dim)
+            f.call(aten._weight_norm_interface_backward.default, torch.ones_like(v), v, g, norms, dim)
 
 
 def batch_norm():
