@@ -37,8 +37,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     check(core->new_stream(index, priority, &id));
     return stream_at(index, id);
   }
-  Stream getStreamFromGlobalPool(Device device, bool high) const override {
-    return getNewStream(device, high ? -1 : 0);
+  Stream getStreamFromGlobalPool(Device device, bool high_priority) const override {
+    return getNewStream(device, high_priority ? -1 : 0);
   }
   Stream exchangeStream(Stream stream) const override {
     return stream_at(stream.device_index(), core->exchange_stream(stream.device_index(), stream.id()));

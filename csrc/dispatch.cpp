@@ -133,8 +133,7 @@ void cut_to_extent(Outputs& outputs, const int8_t* extents) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (extents[i] < 0) continue;
     auto sizes = outputs[i].sizes().vec(), strides = outputs[i].strides().vec();
-    const auto largest = std::max<int64_t>(sizes[extents[i]], 1), step = strides[extents[i]];
-    sizes[extents[i]] = extent;
+    const auto largest = std::max<int64_t>(std::exchange(sizes[extents[i]], extent), 1), step = strides[extents[i]];
     for (auto& stride : strides)
       if (stride > step) stride = stride / largest * std::max<int64_t>(extent, 1);
     outputs[i].unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);

@@ -26,6 +26,12 @@ POOL: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((4, 3), (3, 1)),
     ((5, 2), (1, 1)),
     ((4, 6), (0, 1)),
+    ((2, 2, 6), (0, 6, 1)),
+    ((4, 3), (1, 0)),
+    ((4, 3), (2, 1)),
+    ((4, 6, 2), (12, 2, 1)),
+    ((4, 6), (12, 2)),
+    ((6,), (2,)),
     ((1, 2, 3, 4), (24, 1, 8, 2)),
     ((), ()),
 )
@@ -59,9 +65,6 @@ def values(sizes: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tenso
     return numbers.to(dtype).view(sizes)
 
 
-# Views ------------------------------------------------------------------------------------------------
-
-
 def view_expressions(t: torch.Tensor) -> Iterator[str]:
     """Suffixes that make a view of `t`; some of them raise."""
     rank = t.dim()
@@ -89,7 +92,9 @@ def view_expressions(t: torch.Tensor) -> Iterator[str]:
     yield from (
         f".view({sizes})" for sizes in ((24,), (4, 6), (2, 2, 6), (2, 6), (4, 3), (), (1, 2, 3, 4), (4, 12))
     )
-    yield from (f".expand({sizes})" for sizes in ((4, 6), (2, 6)))
+    yield from (f".expand({sizes})" for sizes in ((4, 6), (2, 6), (4, 3), (2, 2, 6)))
+    if t.dtype == torch.float32:
+        yield "._neg_view()"
     if t.dtype.is_complex:
         yield from (".conj()", ".real", ".imag")
         yield "" if t.is_conj() else ".view_as_real()"
@@ -145,9 +150,6 @@ def transitions(sizes, strides, dtype, conj: bool, neg: bool) -> tuple[tuple[str
     for round_ in range(6):
         result += [chains[round_ * len(chains) // 6] for chains in found.values() if round_ < len(chains)]
     return tuple(result)
-
-
-# What memory holds ------------------------------------------------------------------------------------
 
 
 def touched(t: torch.Tensor) -> np.ndarray:

@@ -88,3 +88,26 @@ def test_refused_where_the_cpu_refuses(call):
             assert got == want, shared
         elif shared == "apart":
             torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
+def test_a_number_fills_expanded_elements(device):
+    x = torch.zeros(2, 3, device=device)
+    x[0].expand(4, 3)[..., 1::2].fill_(7)
+    x[1:].expand(2, 3)[1:] = 5
+    assert x.tolist() == [[0, 7, 0], [5, 5, 5]]
+
+
+def test_lists_over_several_devices():
+    """As on CUDA, tensor by tensor."""
+    x = torch.arange(3.0)
+    ours, theirs = torch._foreach_add([x.to("tpu"), x], 1)
+    assert ours.device.type == "tpu"
+    assert theirs.device.type == "cpu"
+    torch.testing.assert_close(ours.cpu(), theirs)
+    to_device, to_host = [torch.zeros(3, device="tpu")], [torch.zeros(3)]
+    torch._foreach_copy_(to_device, [x])
+    torch._foreach_copy_(to_host, to_device)
+    assert to_host[0].tolist() == [0, 1, 2]
+    with pytest.raises(RuntimeError, match="same device"):
+        torch._foreach_add([x.to("tpu")], [x])

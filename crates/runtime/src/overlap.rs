@@ -67,28 +67,34 @@ const CHECKED: &[(Refused, &[&str])] = &[
     ),
 ];
 
+/// Writing to an expanded tensor is deprecated for them, not refused.
+const MAY_REPEAT: &[&str] = &["aten::index_fill_", "aten::index_put_", "aten::masked_fill_"];
+
 /// Of an operator other than those on lists.
 fn listed(op: &Operator) -> Option<Refused> {
     let name = op.name.strip_prefix("aten::")?;
+    // A number may be written to the same memory several times.
+    if name == "fill_.Scalar" {
+        return None;
+    }
     let name = name.split('.').next().unwrap_or(name).trim_end_matches('_');
     CHECKED.iter().find(|(_, names)| names.contains(&name)).map(|(refused, _)| *refused)
 }
 
-/// Refuses what the CPU's kernel refuses of the tensors that a call writes. In-place forms of pointwise operators are
-/// checked by PyTorch itself.
+/// Refuses what the CPU's kernel refuses of the tensors that a call writes.
 pub fn check(call: &Call) -> Result<()> {
     if call.op.name.starts_with("aten::_foreach_") {
         return check_positions(call);
     }
     let listed = listed(call.op);
-    let Some(refused) = listed.or(call.op.is_pointwise.then_some(Refused::Partial)) else { return Ok(()) };
-    let is_checked = |index: usize| match listed {
-        Some(_) => call.op.is_mutated(index),
-        None => call.op.schema.arguments[index].is_out,
-    };
-    // Adding to an expanded tensor is deprecated, not refused.
-    let may_repeat = call.op.name.starts_with("aten::index_put_");
-    for written in call.args.iter().enumerate().filter_map(|(index, arg)| is_checked(index).then_some(arg)) {
+    if call.op.name.starts_with("aten::aminmax") {
+        check_results(call)?;
+    }
+    let pointwise = call.op.is_pointwise.then_some(Refused::Partial);
+    let in_place = call.op.is_in_place().then_some(Refused::Within);
+    let Some(refused) = listed.or(pointwise).or(in_place) else { return Ok(()) };
+    let may_repeat = MAY_REPEAT.iter().any(|name| call.op.name.starts_with(name));
+    for written in written_arguments(call) {
         let Value::Tensor(written) = written else { continue };
         if !may_repeat {
             assert_none_within(written)?;
@@ -100,13 +106,28 @@ pub fn check(call: &Call) -> Result<()> {
     Ok(())
 }
 
+fn check_results(call: &Call) -> Result<()> {
+    let written: Vec<_> = written_arguments(call).collect();
+    if let [Value::Tensor(low), high @ Value::Tensor(_)] = written[..]
+        && check_against(low, high, Refused::Any).is_err()
+    {
+        let message = "aminmax(): the `min` and `max` out= tensors must not overlap.";
+        return Err(Error::Value(message.to_owned()));
+    }
+    Ok(())
+}
+
+fn written_arguments<'c>(call: &'c Call) -> impl Iterator<Item = &'c Value<'c>> {
+    call.args.iter().enumerate().filter(|(index, _)| call.op.is_mutated(*index)).map(|(_, arg)| arg)
+}
+
 fn read_arguments<'c>(call: &'c Call) -> impl Iterator<Item = &'c Value<'c>> {
     call.args.iter().enumerate().filter(|(index, _)| !call.op.is_mutated(*index)).map(|(_, arg)| arg)
 }
 
 /// Each tensor of a written list meets the tensors in its position of the other lists.
 fn check_positions(call: &Call) -> Result<()> {
-    for (_, written) in call.args.iter().enumerate().filter(|(index, _)| call.op.is_mutated(*index)) {
+    for written in written_arguments(call) {
         let Value::List(list) = written else { continue };
         for (position, written) in list.iter().enumerate() {
             let Value::Tensor(written) = written else { continue };
