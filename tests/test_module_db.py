@@ -79,32 +79,54 @@ def test_module(no_fallback, info, training: bool) -> None:
         _close(list(ours.state_dict().values()), list(theirs.state_dict().values()))
 
 
-def _forms(info) -> list[dict]:
-    """The default, foreach and fused forms that the optimizer has."""
-    return [{}, *({name: True} for name in ("foreach", "fused") if name in info.supported_impls)]
+FORMS = {
+    "default": {},
+    "single": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+    "capturable": {"capturable": True, "foreach": False},
+    "capturable-foreach": {"capturable": True, "foreach": True},
+}
+
+
+def _has_form(info, form: str) -> bool:
+    needed = [name for name in ("foreach", "fused") if name in FORMS[form]]
+    return all(name in info.supported_impls for name in needed) and (
+        "capturable" not in form or info.has_capturable_arg
+    )
 
 
 OPTIMIZERS = [
-    pytest.param(info, form, id=f"{info.optim_cls.__name__}-{next(iter(form), 'default')}")
+    pytest.param(info, form, id=f"{info.optim_cls.__name__}-{form}")
     for info in optim_db
-    for form in _forms(info)
+    for form in FORMS
+    if _has_form(info, form)
 ]
 
 
+def _options(info, form: str, given: dict, device: str) -> dict:
+    options = {name: value for name, value in given.items() if name not in ("foreach", "fused")}
+    options = tree_map(lambda leaf: _moved(leaf, device), options)
+    if device == "cpu":
+        return {name: value for name, value in options.items() if name != "capturable"}
+    # As on CUDA, foreach takes a number that is a tensor only where it may be captured.
+    if "foreach" in form and info.has_capturable_arg and any(map(torch.is_tensor, tree_leaves(options))):
+        options["capturable"] = True
+    return options | FORMS[form]
+
+
 @pytest.mark.parametrize(("info", "form"), OPTIMIZERS)
-def test_optimizer(no_fallback, info, form: dict) -> None:
+def test_optimizer(no_fallback, info, form: str) -> None:
     if info.only_supports_sparse_grads:
         pytest.skip(f"{info.optim_cls.__name__} takes sparse gradients alone")
-    inputs = info.optim_inputs_func(device="cpu")
+    # Those for CUDA contain numbers that are tensors, and capturable forms.
+    inputs = info.optim_inputs_func(device="cuda")
     for given in inputs if SAMPLES > 2 else inputs[:4]:
-        options = {name: value for name, value in given.kwargs.items() if name not in ("foreach", "fused")}
         states = {}
         for device in ("cpu", "tpu"):
             torch.manual_seed(0)
             parameters = [torch.nn.Parameter(torch.randn(size).to(device)) for size in ((4, 3), (5, 2))]
-            arguments = tree_map(lambda leaf: _moved(leaf, device), options)
-            chosen = {} if device == "cpu" else form
-            optimizer = info.optim_cls(parameters, **arguments, **chosen)
+            optimizer = info.optim_cls(parameters, **_options(info, form, given.kwargs, device))
             target = torch.linspace(-1, 1, 10).to(device)
 
             def closure() -> torch.Tensor:

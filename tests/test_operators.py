@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
 
@@ -262,3 +264,22 @@ def test_complex_halves_are_refused_by_name():
     for use in (x.chalf, empty.cpu, lambda: empty + 1, lambda: torch.ones(2, dtype=torch.chalf).to("tpu")):
         with pytest.raises(NotImplementedError, match="chalf"):
             use()
+
+
+def test_conjugates_in_place():
+    x = torch.tensor([1 + 2j, -3 - 4j])
+    for view in (lambda t: t, lambda t: t[1:], lambda t: t.conj()):
+        ours, theirs = x.to("tpu", copy=True), x.clone()
+        view(ours).conj_physical_()
+        view(theirs).conj_physical_()
+        torch.testing.assert_close(ours.cpu(), theirs)
+
+
+def test_results_whose_size_depends_on_values_have_a_storage_of_their_size():
+    x = torch.tensor([[0, 1, 0], [2, 0, 3]], device="tpu")
+    for found in (x.nonzero(), x[x > 0], torch.unique(x)):
+        assert found.untyped_storage().nbytes() == found.numel() * found.itemsize
+        file = io.BytesIO()
+        torch.save(found, file)
+        file.seek(0)
+        assert torch.load(file, map_location="cpu").tolist() == found.tolist()

@@ -8,6 +8,7 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch.optim import lr_scheduler as schedulers
 
 pytestmark = pytest.mark.usefixtures("no_fallback")
 
@@ -124,6 +125,51 @@ def test_a_learning_rate_that_is_a_tensor(name):
                 opt.step()
             results.append([p.detach().cpu() for p in params])
         torch.testing.assert_close(results[1], results[0])
+
+
+SCHEDULERS = {
+    "step": lambda opt: schedulers.StepLR(opt, 2, 0.5),
+    "multi-step": lambda opt: schedulers.MultiStepLR(opt, [1, 3], 0.5),
+    "lambda": lambda opt: schedulers.LambdaLR(opt, lambda epoch: 0.9**epoch),
+    "multiplicative": lambda opt: schedulers.MultiplicativeLR(opt, lambda epoch: 0.9),
+    "constant": lambda opt: schedulers.ConstantLR(opt, 0.5, 2),
+    "linear": lambda opt: schedulers.LinearLR(opt, 0.5, total_iters=3),
+    "exponential": lambda opt: schedulers.ExponentialLR(opt, 0.9),
+    "polynomial": lambda opt: schedulers.PolynomialLR(opt, 4, 2.0),
+    "cosine": lambda opt: schedulers.CosineAnnealingLR(opt, 3),
+    "cosine-restarts": lambda opt: schedulers.CosineAnnealingWarmRestarts(opt, 2),
+    "one-cycle": lambda opt: schedulers.OneCycleLR(opt, 0.1, total_steps=6),
+    "cyclic": lambda opt: schedulers.CyclicLR(opt, 0.01, 0.1, 2),
+    "plateau": lambda opt: schedulers.ReduceLROnPlateau(opt, patience=0),
+    "sequential": lambda opt: schedulers.SequentialLR(
+        opt, [schedulers.LinearLR(opt, 0.1, total_iters=2), schedulers.ExponentialLR(opt, 0.9)], [2]
+    ),
+    "chained": lambda opt: schedulers.ChainedScheduler(
+        [schedulers.ConstantLR(opt, 0.5, 2), schedulers.ExponentialLR(opt, 0.9)]
+    ),
+    "swa": lambda opt: torch.optim.swa_utils.SWALR(opt, 0.05, 3),
+}
+
+
+@pytest.mark.parametrize("lr", [0.02, "tensor"])
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers(name, lr):
+    results = []
+    for device in ("cpu", "tpu"):
+        params = parameters(device)
+        rate = torch.tensor(0.02, device=device) if lr == "tensor" else lr
+        opt = torch.optim.SGD(params, lr=rate, momentum=0.9, foreach=device == "tpu")
+        scheduler = SCHEDULERS[name](opt)
+        rates = []
+        for step in range(5):
+            set_gradients(params, step)
+            opt.step()
+            scheduler.step(*([1.0] if name == "plateau" else []))
+            rates.append(float(opt.param_groups[0]["lr"]))
+        again = SCHEDULERS[name](opt)
+        again.load_state_dict(scheduler.state_dict())
+        results.append([torch.tensor(rates), *(p.detach().cpu() for p in params)])
+    torch.testing.assert_close(results[1], results[0])
 
 
 @pytest.mark.parametrize(("scale", "found_inf"), [(4.0, 0.0), (4.0, 1.0)])

@@ -92,8 +92,9 @@ def test_products(make):
     check(lambda device: torch.addmm(base.to(device), make(device), dense.to(device), beta=0.5, alpha=2))
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         torch.sparse.mm(make("tpu"), dense[:3].to("tpu"))
+    other = coo if make is csr else csr
     with pytest.raises(NotImplementedError):
-        torch.sparse.mm(make("tpu"), make("tpu").t())
+        torch.sparse.mm(make("tpu"), other("tpu"))
 
 
 def test_gradients_of_a_product():
@@ -113,6 +114,24 @@ def test_sampled_addmm():
     check(
         lambda device: torch.sparse.sampled_addmm(csr(device), x.to(device), y.to(device), beta=0.5, alpha=2)
     )
+
+
+def test_gradients_of_sampled_addmm():
+    x, y = torch.arange(6.0).reshape(3, 2), torch.arange(8.0).reshape(2, 4)
+
+    def gradients(device):
+        inputs = csr(device).requires_grad_(), *(dense.to(device).requires_grad_() for dense in (x, y))
+        result = torch.sparse.sampled_addmm(*inputs, beta=0.5, alpha=2)
+        return torch.autograd.grad(result, inputs, torch.arange(12.0).reshape(3, 4).to(device))
+
+    for k in range(3):
+        check(lambda device, k=k: gradients(device)[k])
+
+
+@pytest.mark.parametrize("make", [coo, csr])
+def test_products_from_the_left(make):
+    dense = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    check(lambda device: torch.mm(dense.to(device), make(device)))
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
@@ -163,3 +182,24 @@ def test_training_with_sparse_gradients():
 
     check(lambda device: trained(device, lambda p: torch.optim.SGD(p, lr=0.1, foreach=False)))
     check(lambda device: trained(device, lambda p: torch.optim.SparseAdam(p, lr=0.1)))
+
+
+@pytest.mark.parametrize("form", [torch.sparse.mm, torch.mm, torch.matmul])
+def test_products_of_sparse_matrices(form):
+    check(lambda device: form(coo(device), coo(device).t()).coalesce())
+    check(
+        lambda device: form(coo(device, VALUES * 0, (3, 4)), torch.eye(4).to(device).to_sparse()).coalesce()
+    )
+    check(lambda device: form(torch.zeros(2, 3).to(device).to_sparse(), coo(device)).coalesce())
+    check(lambda device: form(csr(device), torch.eye(4).to(device).to_sparse_csr()).to_dense())
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        form(coo("tpu"), coo("tpu"))
+
+
+def test_gradients_of_a_product_of_sparse_matrices():
+    def gradients(device):
+        left, right = coo(device).coalesce().requires_grad_(), coo(device).t().coalesce().requires_grad_()
+        torch.sparse.sum(torch.sparse.mm(left, right)).backward()
+        return torch.cat([left.grad.to_dense().flatten(), right.grad.to_dense().flatten()])
+
+    check(gradients)

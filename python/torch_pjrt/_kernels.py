@@ -9,7 +9,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from . import _cpu_kernels, _ctc_loss, _histograms, _meta_kernels, _out_forms, _sparse
+from . import (
+    _cpu_kernels,
+    _ctc_loss,
+    _histograms,
+    _meta_kernels,
+    _nested,
+    _out_forms,
+    _sparse,
+    _unsupported,
+)
 
 
 def repeat_interleave(repeats: Tensor, *, output_size: int | None = None) -> Tensor:
@@ -61,19 +70,24 @@ KERNELS = [
     ("repeat_interleave.Tensor", repeat_interleave, "PrivateUse1"),
     ("addbmm_", addbmm_, "PrivateUse1"),
     ("binary_cross_entropy", binary_cross_entropy_under_autocast, "AutocastPrivateUse1"),
-    ("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type, "PrivateUse1"),
+    # Under Autograd, too: where a backend has a kernel, PyTorch's own there goes, and wrapper subclasses were asked.
+    *(
+        ("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type, key)
+        for key in ("PrivateUse1", "AutogradPrivateUse1")
+    ),
     *_cpu_kernels.KERNELS,
     *_ctc_loss.KERNELS,
+    *_nested.KERNELS,
     *_sparse.KERNELS,
     *_histograms.KERNELS,
     *_out_forms.KERNELS,
 ]
 
 
-def register() -> torch.library.Library:
-    """Makes them the device's kernels for as long as the library lives."""
+def register() -> list[torch.library.Library]:
+    """Makes them the device's kernels for as long as the libraries live."""
     library = torch.library.Library("aten", "IMPL")
     for name, kernel, key in KERNELS:
         library.impl(name, kernel, key)
     _meta_kernels.register(library)
-    return library
+    return [library, _unsupported.register()]

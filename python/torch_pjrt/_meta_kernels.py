@@ -12,6 +12,12 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, *_: object, **__: object) -> tu
     return log_probs.new_empty(batch), log_probs.new_empty(batch, frames, 2 * targets.size(-1) + 1)
 
 
+def padded_dense_to_jagged(dense: Tensor, _offsets: list[Tensor], total_L: int | None = None) -> Tensor:
+    if total_L is None:
+        raise NotImplementedError("tpu: _padded_dense_to_jagged_forward without the number of rows")
+    return dense.new_empty(total_L, *dense.shape[2:])
+
+
 def geqrf(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Columns lie one after the other, as LAPACK has them."""
     *batch, rows, columns = matrix.shape
@@ -29,6 +35,7 @@ def like_second(_grad: Tensor, tensor: Tensor, *_: object, **__: object) -> Tens
 KERNELS = [
     ("_ctc_loss.Tensor", ctc_loss),
     ("_ctc_loss_backward.Tensor", like_second),
+    ("_padded_dense_to_jagged_forward", padded_dense_to_jagged),
     ("geqrf", geqrf),
     ("glu_backward_jvp", like_first),
     ("glu_jvp", like_first),

@@ -58,12 +58,22 @@ def to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool |
 
 
 def sparse_mask(self: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Tensor:
-    """The elements of a dense tensor where the mask has some."""
-    if self.layout != torch.strided:
-        raise NotImplementedError("tpu: sparse_mask of a sparse tensor")
+    """The elements of a tensor, dense or COO, where the mask has some."""
     mask = mask.coalesce()
     indices = mask._indices()
-    return _coo(self, indices.clone(), self[tuple(indices)])
+    if self.layout == torch.strided:
+        return _coo(self, indices.clone(), self[tuple(indices)])
+    if self.layout != torch.sparse_coo or self.dense_dim() != mask.dense_dim():
+        raise NotImplementedError(f"tpu: sparse_mask of a tensor of layout {self.layout}")
+    self = self.coalesce()
+    sizes = self.shape[: indices.size(0)]
+    known, wanted = _linear(self._indices(), sizes), _linear(indices, sizes)
+    values = self._values().new_zeros((wanted.numel(), *self._values().shape[1:]))
+    if known.numel():
+        places = torch.searchsorted(known, wanted).clamp_(max=known.numel() - 1)
+        found = (known.index_select(0, places) == wanted).view(-1, *[1] * self.dense_dim())
+        values = self._values().index_select(0, places).where(found, values)
+    return _coo(self, indices.clone(), values)
 
 
 def csr_to_dense(self: Tensor, dtype: torch.dtype | None = None, masked_grad: bool | None = None) -> Tensor:
@@ -102,17 +112,46 @@ def _elements(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def mm(self: Tensor, mat2: Tensor) -> Tensor:
-    """Product of a sparse and a dense matrix, in either order, as a dense one."""
-    if self.layout == torch.strided:
-        return mm(mat2.t(), self.t()).t() if mat2.layout == torch.sparse_coo else _refuse(self, mat2)
-    if mat2.layout != torch.strided:
+    """Product of a sparse and a dense matrix, in either order, as a dense one; of two sparse ones, as a sparse one."""
+    if self.layout == mat2.layout != torch.strided:
+        product = sparse_mm(self, mat2)
+        return product if self.layout == torch.sparse_coo else to_csr(product)
+    if self.layout != torch.strided and mat2.layout != torch.strided:
         return _refuse(self, mat2)
-    if self.size(1) != mat2.size(0):
-        shapes = " and ".join("x".join(map(str, matrix.shape)) for matrix in (self, mat2))
-        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({shapes})")
+    _check_inner_sizes(self, mat2)
+    if self.layout == torch.strided:
+        rows, columns, values = _elements(mat2)
+        products = self.index_select(1, rows) * values
+        return products.new_zeros(self.size(0), mat2.size(1)).index_add_(1, columns, products)
     rows, columns, values = _elements(self)
     products = values[:, None] * mat2.index_select(0, columns)
     return products.new_zeros(self.size(0), mat2.size(1)).index_add_(0, rows, products)
+
+
+def _check_inner_sizes(self: Tensor, other: Tensor) -> None:
+    if self.size(1) != other.size(0):
+        shapes = " and ".join("x".join(map(str, matrix.shape)) for matrix in (self, other))
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({shapes})")
+
+
+def sparse_mm(self: Tensor, other: Tensor) -> Tensor:
+    """Product of two sparse matrices, coalesced: each element of `self` meets a row of `other`."""
+    _check_inner_sizes(self, other)
+    other = other.coalesce() if other.layout == torch.sparse_coo else other
+    (rows, columns, values), (other_rows, other_columns, other_values) = _elements(self), _elements(other)
+    if values.dtype != other_values.dtype:
+        raise RuntimeError(f"mat1 dtype {values.dtype} does not match mat2 dtype {other_values.dtype}")
+    starts = torch.searchsorted(other_rows.contiguous(), torch.arange(other.size(0) + 1, device=rows.device))
+    met = starts.diff().index_select(0, columns)
+    element = torch.repeat_interleave(met)
+    # The first product of each element, and how far a product is behind it.
+    first = (met.cumsum(0) - met).index_select(0, element)
+    behind = torch.arange(element.numel(), device=rows.device) - first
+    partner = starts.index_select(0, columns.index_select(0, element)) + behind
+    products = values.index_select(0, element) * other_values.index_select(0, partner)
+    indices = torch.stack([rows.index_select(0, element), other_columns.index_select(0, partner)])
+    sizes = (self.size(0), other.size(1))
+    return torch.sparse_coo_tensor(indices, products, sizes, check_invariants=False).coalesce()
 
 
 def _refuse(self: Tensor, other: Tensor) -> Tensor:
@@ -120,9 +159,12 @@ def _refuse(self: Tensor, other: Tensor) -> Tensor:
 
 
 def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    if self.layout != torch.strided:
-        raise NotImplementedError("tpu: addmm into a sparse matrix")
     product = mm(mat1, mat2)
+    if self.layout != torch.strided or product.layout != torch.strided:
+        # How PyTorch multiplies sparse matrices.
+        if self.layout == product.layout and self._nnz() == 0 and alpha == 1:
+            return product
+        raise NotImplementedError("tpu: addmm with a sparse matrix and a sparse product")
     product = product if alpha == 1 else product * alpha
     # What is multiplied by 0 counts as 0, even NaN.
     return product if beta == 0 else (self if beta == 1 else self * beta) + product
@@ -166,6 +208,22 @@ def sampled_addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, 
     values = products * alpha + self.values() * beta
     return torch.sparse_csr_tensor(
         self.crow_indices().clone(), self.col_indices().clone(), values, self.shape, check_invariants=False
+    )
+
+
+def csr_mask(self: Tensor, mask: Tensor, accumulate_matches: bool = False) -> Tensor:
+    """The elements of a dense matrix where the CSR matrix `mask` has some: the gradient of `sampled_addmm`."""
+    if self.layout != torch.strided or self.shape != mask.shape:
+        raise NotImplementedError(
+            f"tpu: sparse_mask of {self.layout} {list(self.shape)} with CSR {list(mask.shape)}"
+        )
+    rows, columns = _csr_indices(mask)
+    return torch.sparse_csr_tensor(
+        mask.crow_indices().clone(),
+        mask.col_indices().clone(),
+        self[rows, columns],
+        self.shape,
+        check_invariants=False,
     )
 
 
@@ -249,7 +307,9 @@ KERNELS = [
     ("_coalesce", coalesce, "SparsePrivateUse1"),
     ("_to_dense", to_dense, "SparsePrivateUse1"),
     ("sparse_mask", sparse_mask, "SparsePrivateUse1"),
+    ("_sparse_mask_projection", sparse_mask, "SparsePrivateUse1"),
     ("mm", mm, "SparsePrivateUse1"),
+    ("_sparse_sparse_matmul", sparse_mm, "SparsePrivateUse1"),
     ("addmm", addmm, "SparsePrivateUse1"),
     ("mul.Tensor", mul, "SparsePrivateUse1"),
     ("add.Tensor", add, "SparsePrivateUse1"),
@@ -257,6 +317,7 @@ KERNELS = [
     ("_to_dense", csr_to_dense, "SparseCsrPrivateUse1"),
     ("mm", mm, "SparseCsrPrivateUse1"),
     ("addmm", addmm, "SparseCsrPrivateUse1"),
+    ("sparse_mask", csr_mask, "SparseCsrPrivateUse1"),
     ("sparse_sampled_addmm", sampled_addmm, "SparseCsrPrivateUse1"),
     ("_sparse_mm_reduce_impl", mm_reduce, "SparseCsrPrivateUse1"),
     ("_sparse_mm_reduce_impl_backward", mm_reduce_backward, "SparseCsrPrivateUse1"),

@@ -42,6 +42,7 @@ mod indices;
 mod linalg;
 mod losses;
 mod lowering;
+mod jagged;
 mod margin_losses;
 mod masked;
 mod matmul;

@@ -175,6 +175,7 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::histogram::OPS,
     crate::incomplete_gamma::OPS,
     crate::indexing::OPS,
+    crate::jagged::OPS,
     crate::linalg::cholesky::OPS,
     crate::linalg::matrix_exp::OPS,
     crate::linalg::qr::OPS,

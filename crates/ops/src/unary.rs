@@ -26,6 +26,8 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::_conj_physical", conj_physical),
     OpDef::new("aten::conj_physical", conj_physical).composite(),
     OpDef::new("aten::cos", |c| unary(c, |x| x.cos())),
+    // Its functional form decomposes, it does not: PyTorch's kernel looks for one of the device by its name.
+    OpDef::new("aten::conj_physical_", conj_physical),
     OpDef::new("aten::cosh", |c| unary(c, |x| x.cosh())),
     OpDef::new("aten::deg2rad", |c| unary(c, |x| x * (PI / 180.0))),
     OpDef::new("aten::digamma", |c| unary(c, digamma)),
