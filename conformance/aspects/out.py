@@ -122,4 +122,6 @@ def _facts(out: torch.Tensor, returned: torch.Tensor) -> tuple[Any, ...]:
     between.as_strided(out.shape, out.stride(), out.storage_offset()).fill_(False)
     whole = out.as_strided((elements,), (1,), 0)
     rest = torch.where(between.to(out.device), whole, torch.zeros_like(whole))
-    return returned is out, f"{out.dtype}, size {list(out.shape)}, strides {list(out.stride())}", rest
+    # The strides of a tensor without elements say nothing.
+    lies = f"strides {list(out.stride())}" if out.numel() else "no element"
+    return returned is out, f"{out.dtype}, size {list(out.shape)}, {lies}", rest

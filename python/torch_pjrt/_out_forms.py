@@ -13,8 +13,8 @@ from torch import Tensor
 _aten = torch.ops.aten
 
 
-def _write(out: Tensor, result: Tensor) -> None:
-    if not torch.can_cast(result.dtype, out.dtype):
+def _write(out: Tensor, result: Tensor, casts: bool) -> None:
+    if not (torch.can_cast(result.dtype, out.dtype) if casts else result.dtype == out.dtype):
         raise RuntimeError(f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead")
     if out.layout == torch.strided:
         is_empty = out.numel() == 0
@@ -26,8 +26,11 @@ def _write(out: Tensor, result: Tensor) -> None:
     out.copy_(result)
 
 
-def out_form(name: str, functional: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel of an ATen operator that writes what `functional` returns for the other arguments."""
+def out_form(name: str, functional: Callable[..., Any], casts: bool = False) -> Callable[..., Any]:
+    """The kernel of an ATen operator that writes what `functional` returns for the other arguments.
+
+    casts: whether into tensors of wider dtypes, too.
+    """
     packet, _, overload = name.partition(".")
     schema = getattr(getattr(_aten, packet), overload)._schema
     names = [argument.name for argument in schema.arguments if argument.is_out]
@@ -36,7 +39,7 @@ def out_form(name: str, functional: Callable[..., Any]) -> Callable[..., Any]:
         outs = [kwargs.pop(name) for name in names]
         results = functional(*args, **kwargs)
         for out, result in zip(outs, results if len(outs) > 1 else (results,), strict=True):
-            _write(out, result)
+            _write(out, result, casts)
         return tuple(outs) if len(outs) > 1 else outs[0]
 
     return kernel
@@ -117,10 +120,10 @@ KERNELS = [
     ("nonzero.out", nonzero_out, "PrivateUse1"),
     ("nonzero_static.out", nonzero_static_out, "PrivateUse1"),
     ("randperm.generator_out", randperm_out, "PrivateUse1"),
+    ("geqrf.a", out_form("geqrf.a", _aten.geqrf.default, casts=True), "PrivateUse1"),
     *(
         (name, out_form(name, functional), key)
         for name, functional, key in (
-            ("geqrf.a", _aten.geqrf.default, "PrivateUse1"),
             ("_native_batch_norm_legit.out", _aten._native_batch_norm_legit.default, "PrivateUse1"),
             ("_native_batch_norm_legit.no_stats_out", _aten._native_batch_norm_legit.no_stats, "PrivateUse1"),
             ("native_batch_norm.out", _aten.native_batch_norm.default, "PrivateUse1"),

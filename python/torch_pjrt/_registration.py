@@ -4,6 +4,7 @@ device.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
@@ -125,8 +126,9 @@ def register() -> None:
 
     # Before the shim loads: its kernels and hooks register under this name.
     torch.utils.rename_privateuse1_backend("tpu")
-    from . import _kernels
+    from . import _autograd_threads, _kernels
 
+    atexit.register(_autograd_threads.end)
     # Before the shim, too: it leaves alone what has a kernel.
     library = _kernels.register()
     try:

@@ -337,7 +337,8 @@ fn run(call: &Call, plan: &Plan, signature: &Signature, fresh: &[Option<&Arc<Sto
     let mut origin =
         Origin { op: call.op.id, site: if site_later { Site::default() } else { current_site() } };
     let mut written = lock_written(plan, signature)?;
-    let (outputs, done) = match launch(plan, executable, device, signature, &written, &random)? {
+    let completion = is_debug() || !plan.runs_inline() || stream::is_busy(device);
+    let (outputs, done) = match launch(plan, executable, device, signature, &written, &random, completion)? {
         Ok(executed) => executed,
         Err(source) => {
             let error = execution_error(device, call.op, Some(plan), source);
@@ -351,7 +352,12 @@ fn run(call: &Call, plan: &Plan, signature: &Signature, fresh: &[Option<&Arc<Sto
             return Err(error);
         }
     };
-    if site_later && done.as_ref().is_some_and(|done| !done.is_ready()) {
+    let running = done.filter(|done| {
+        let is_complete = done.is_ready();
+        plan.launched(is_complete);
+        !is_complete || done.error().is_some()
+    });
+    if site_later && running.is_some() {
         origin.site = current_site();
     }
     let mut outputs = outputs.into_iter();
@@ -370,7 +376,7 @@ fn run(call: &Call, plan: &Plan, signature: &Signature, fresh: &[Option<&Arc<Sto
         }
     }
     drop(written);
-    if let Some(done) = done {
+    if let Some(done) = running {
         if is_debug() {
             wait::event(&done)?.map_err(|source| execution_error(device, call.op, Some(plan), source))?;
         }
@@ -387,6 +393,7 @@ fn launch(
     signature: &Signature,
     written: &Written,
     random: &generator::State,
+    completion: bool,
 ) -> Result<std::result::Result<(pjrt::Outputs, Option<pjrt::Event>), pjrt::Error>> {
     let recorded = &plan.recorded;
     let mut made: SmallVec<[Arc<pjrt::Buffer>; 6]> = SmallVec::new();
@@ -414,8 +421,7 @@ fn launch(
         .filter(|&&index| Arc::strong_count(args[index as usize]) > 2)
         .map(|&index| i64::from(index))
         .collect();
-    let options =
-        pjrt::ExecuteOptions { device: device.pjrt(), non_donatable: &non_donatable, completion: true };
+    let options = pjrt::ExecuteOptions { device: device.pjrt(), non_donatable: &non_donatable, completion };
     count(&STATS.executions);
     Ok(executable.execute(&args, &options))
 }

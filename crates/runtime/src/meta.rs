@@ -5,8 +5,9 @@ use ops::TensorMeta;
 use crate::call::{Call, Tensor, Value, for_each_tensor};
 use crate::error::{Error, Result};
 use crate::fallback;
+use crate::hooks;
 use crate::layout::row_major_strides;
-use crate::out;
+use crate::out::{self, Resized};
 use crate::overlap;
 use crate::plan::MetaResult;
 
@@ -44,19 +45,30 @@ pub fn check_written(call: &Call, metas: &MetaResult) -> Result<()> {
     Ok(())
 }
 
-/// The result of an in-place operator has the size of its tensor.
+/// The result of an in-place operator has the size of its tensor, whatever a Meta kernel makes of that.
 fn check_in_place(call: &Call, metas: &MetaResult) -> Result<()> {
-    let first = metas.functional.len().saturating_sub(metas.mutated.len());
-    let mut results = metas.mutated.iter().zip(&metas.functional[first..]);
-    let misfit =
-        results.find_map(|((_, own), new)| Some((own, new.as_ref()?)).filter(|(a, b)| a.sizes != b.sizes));
-    match misfit.filter(|_| call.op.is_in_place()) {
-        Some((own, new)) => Err(Error::Runtime(format!(
-            "output with shape {:?} doesn't match the broadcast shape {:?}",
-            own.sizes, new.sizes
-        ))),
-        None => Ok(()),
+    if !call.op.is_in_place() {
+        return Ok(());
     }
+    let first = metas.functional.len().saturating_sub(metas.mutated.len());
+    let mut given = Vec::new();
+    for_each_tensor(call.args, &mut |_, value| {
+        given.push(if let Value::Tensor(tensor) = value { Some(tensor.sizes) } else { None });
+    });
+    for ((slot, after), new) in metas.mutated.iter().zip(&metas.functional[first..]) {
+        let Some(Some(own)) = given.get(*slot) else { continue };
+        let results = [Some(after), new.as_ref()];
+        if let Some(misfit) = results.into_iter().flatten().find(|result| result.sizes[..] != **own) {
+            if let Some(hooks) = hooks::get() {
+                (hooks.refuse)(call)?;
+            }
+            return Err(Error::Runtime(format!(
+                "output with shape {own:?} doesn't match the broadcast shape {:?}",
+                misfit.sizes
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// An `out=` tensor that is read cannot be resized.
@@ -127,19 +139,16 @@ pub fn resized(call: &Call, metas: &MetaResult) -> Option<Vec<TensorMeta>> {
             _ => (after.clone(), false),
         };
         let is_empty = meta.sizes.contains(&0);
-        let is_column_major = out::is_column_major(call.op);
-        if is_ours && (meta.sizes != after.sizes || is_column_major && is_empty) {
+        let lies = out::resized(call.op);
+        if is_ours && meta.sizes != after.sizes {
             // Python's Meta kernels leave resized tensors row-major; they get the strides of a fresh result.
             let result = fresh.and_then(|fresh| metas.functional[fresh + k].as_ref());
             let like = result.filter(|result| result.sizes == after.sizes).unwrap_or(after);
-            let strides = if is_column_major && !is_empty {
-                row_major_strides(&like.sizes)
-            } else {
-                like.strides.clone()
+            let strides = match lies {
+                Resized::Fresh => like.strides.clone(),
+                Resized::ColumnMajor if is_empty => like.strides.clone(),
+                Resized::ColumnMajor | Resized::RowMajor => row_major_strides(&like.sizes),
             };
-            if meta.sizes == like.sizes && meta.strides == strides {
-                return meta;
-            }
             meta.sizes = like.sizes.clone();
             meta.strides = strides;
             is_changed = true;

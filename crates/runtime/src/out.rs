@@ -8,7 +8,7 @@ use crate::operator::Operator;
 use crate::plan::MetaResult;
 use crate::schema::base;
 
-/// Functional forms whose `out=` tensors have the results' dtypes, beside structured ones that are not
+/// Functional forms, with all their overloads or without, whose `out=` tensors have the results' dtypes, beside structured ones that are not
 /// TensorIterator's. Others cast.
 const EXACT: &[&str] = &[
     "aten::bitwise_not",
@@ -24,12 +24,14 @@ const EXACT: &[&str] = &[
     "aten::heaviside",
     "aten::index_select",
     "aten::kthvalue",
+    "aten::lerp.Tensor",
     "aten::linalg_solve_triangular",
     "aten::log_sigmoid_forward",
     "aten::logcumsumexp",
     "aten::mode",
     "aten::multinomial",
     "aten::neg",
+    "aten::ormqr",
     "aten::polar",
     "aten::round",
     "aten::searchsorted",
@@ -43,21 +45,31 @@ const EXACT: &[&str] = &[
 ];
 
 /// Structured ones that are not TensorIterator's and cast.
-const CASTING: &[&str] = &["aten::cat"];
+const CASTING: &[&str] = &["aten::cat", "aten::logsumexp"];
 
-/// Whether a tensor of no element becomes column-major, as LAPACK wants it, and any other that does not fit row-major.
-pub fn is_column_major(op: &Operator) -> bool {
-    ["aten::cholesky_inverse", "aten::linalg_householder_product"].contains(&op.functional.as_str())
+/// How a tensor lies that had to be resized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resized {
+    /// As a fresh result.
+    Fresh,
+    RowMajor,
+    /// As LAPACK wants it where there was no element, and row-major where there were some, but not the right ones.
+    ColumnMajor,
+}
+
+pub fn resized(op: &Operator) -> Resized {
+    match op.functional.as_str() {
+        "aten::cholesky_inverse" | "aten::linalg_householder_product" | "aten::ormqr" => Resized::ColumnMajor,
+        "aten::_fft_c2c" | "aten::_fft_c2r" | "aten::_fft_r2c" => Resized::RowMajor,
+        _ => Resized::Fresh,
+    }
 }
 
 /// Refuses what has to be refused before Meta kernels raise another exception.
 pub fn refuse(call: &Call) -> Result<()> {
     let Some((_, out)) = outs(call).next() else { return Ok(()) };
     let given = out.dtype;
-    let first = call
-        .args
-        .iter()
-        .find_map(|arg| if let Value::Tensor(tensor) = arg { Some(tensor.dtype) } else { None });
+    let first = read(call).next().map(|tensor| tensor.dtype);
     match base(&call.op.name) {
         "aten::cat" | "aten::stack" | "aten::_stack" => {
             let mut joined: Option<DType> = None;
@@ -79,6 +91,15 @@ pub fn refuse(call: &Call) -> Result<()> {
             Err(not_implemented(call, given))
         }
         "aten::normal" if given.is_integral(true) => Err(not_implemented(call, given)),
+        // The CPU scales and shifts what it has drawn into the tensor as it is.
+        "aten::normal" if read(call).count() == 1 && read(call).any(|tensor| tensor.sizes != out.sizes) => {
+            Err(Error::Runtime(format!(
+                "{}: the tensor given for the result has size {:?}, the argument {:?}",
+                call.op.name,
+                out.sizes,
+                read(call).next().map_or(&[][..], |tensor| tensor.sizes)
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -91,7 +112,7 @@ fn not_implemented(call: &Call, dtype: DType) -> Error {
 pub fn check(call: &Call, metas: &MetaResult) -> Result<()> {
     let name = base(&call.op.functional);
     let is_structured = call.op.schema.is_structured && !call.op.is_pointwise && !CASTING.contains(&name);
-    let is_exact = is_structured || EXACT.contains(&name);
+    let is_exact = is_structured || EXACT.contains(&name) || EXACT.contains(&call.op.functional.as_str());
     if !is_exact && !call.op.is_pointwise || !call.op.has_functional {
         return Ok(());
     }
@@ -119,6 +140,12 @@ pub fn check(call: &Call, metas: &MetaResult) -> Result<()> {
 /// `c10::canCast`: whether the kind of number stays.
 fn can_cast(from: DType, to: DType) -> bool {
     from.category() <= to.category()
+}
+
+/// The tensors among the arguments that are not `out=`.
+fn read<'c>(call: &'c Call) -> impl Iterator<Item = &'c Tensor<'c>> {
+    let arguments = call.args.iter().zip(&call.op.schema.arguments).filter(|(_, declared)| !declared.is_out);
+    arguments.filter_map(|(arg, _)| if let Value::Tensor(tensor) = arg { Some(tensor) } else { None })
 }
 
 /// The `out=` tensors of a call with their slots.

@@ -1,7 +1,7 @@
 //! What a signature runs: output metadata, operands, an executable, and where its results go.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use ops::{CheckKind, DType, TensorMeta};
 use serde::{Deserialize, Serialize};
@@ -67,7 +67,12 @@ pub struct Plan {
     /// Storage classes that the program writes, for locking.
     pub written: Vec<u32>,
     last_use: AtomicU32,
+    /// Launches in a row that were complete when they returned, up to [`INLINE`].
+    complete_on_return: AtomicU8,
 }
+
+/// So many, and the next one is expected to be complete, too: plugins run small programs on the calling thread.
+const INLINE: u8 = 16;
 
 impl Plan {
     pub fn new(recorded: Recorded, executable: Option<pjrt::Executable>) -> Arc<Plan> {
@@ -83,7 +88,28 @@ impl Plan {
                 crate::layout::intern(layout.clone())
             })
             .collect();
-        Arc::new(Plan { recorded, layouts, executable, written, last_use: AtomicU32::new(0) })
+        Arc::new(Plan {
+            recorded,
+            layouts,
+            executable,
+            written,
+            last_use: AtomicU32::new(0),
+            complete_on_return: AtomicU8::new(0),
+        })
+    }
+
+    /// Whether a launch with nothing to wait for is complete when it returns, so that its completion need not be asked
+    /// for.
+    pub fn runs_inline(&self) -> bool {
+        self.complete_on_return.load(Relaxed) == INLINE
+    }
+
+    pub fn launched(&self, is_complete: bool) {
+        let before = self.complete_on_return.load(Relaxed);
+        let after = if is_complete { (before + 1).min(INLINE) } else { 0 };
+        if after != before {
+            self.complete_on_return.store(after, Relaxed);
+        }
     }
 
     /// Notes the time of a use, in ticks; most uses fall into a tick that is noted already.

@@ -218,6 +218,12 @@ impl EventState {
     }
 }
 
+/// Whether the current stream may have executions that still run.
+pub fn is_busy(device: &'static Device) -> bool {
+    let is_busy = |stream: &Stream| !stream.in_flight.lock().is_empty();
+    device.streams().with(current(device.index()), is_busy).unwrap_or(true)
+}
+
 /// The stream that new work of this thread goes to.
 pub fn submit(device: &'static Device, done: pjrt::Event, origin: Origin) -> Result<()> {
     device.streams().with(current(device.index()), |stream| stream.submitted(done, origin))?
