@@ -68,8 +68,50 @@ pub fn convert(b: &mut Builder, value: Value, to: DType) -> Result<Value> {
             };
             Ok(b.convert(value, to.element_type())?)
         }
+        (_, Category::Float) if to.is_float8() => to_float8(b, value, to),
         _ => Ok(b.convert(value, to.element_type())?),
     }
+}
+
+/// As CPU kernels do, through float32. What float8_e4m3fn cannot hold becomes its largest number, infinities too.
+fn to_float8(b: &mut Builder, value: Value, to: DType) -> Result<Value> {
+    const LARGEST_E4M3FN: i64 = 448;
+    let mut value = b.convert(value, DType::Float32.element_type())?;
+    if to == DType::Float8E4M3FN {
+        let low = constant(b, Number::Int(-LARGEST_E4M3FN), DType::Float32)?;
+        let high = constant(b, Number::Int(LARGEST_E4M3FN), DType::Float32)?;
+        value = b.clamp(low, value, high)?;
+    }
+    let value = round_to_float8(b, value, to)?;
+    Ok(b.convert(value, to.element_type())?)
+}
+
+/// Rounds f32 values to what `to` can hold: XLA's CPU compiler rounds to float16 on the way, and so twice.
+fn round_to_float8(b: &mut Builder, value: Value, to: DType) -> Result<Value> {
+    let (mantissa_bits, least_exponent) = match to {
+        DType::Float8E4M3FN => (3, -6),
+        DType::Float8E4M3FNUZ => (3, -7),
+        DType::Float8E5M2 => (2, -14),
+        _ => (2, -15),
+    };
+    let normal = b.reduce_precision(value, 8, mantissa_bits)?;
+    // Below the least normal number all lie equally far apart.
+    let spacing = 2f64.powi(least_exponent - mantissa_bits as i32);
+    let [up, down] =
+        [splat(b, value, Number::Float(1.0 / spacing))?, splat(b, value, Number::Float(spacing))?];
+    let steps = b.multiply(value, up)?;
+    let steps = b.round_nearest_even(steps)?;
+    let mut small = b.multiply(steps, down)?;
+    if matches!(to, DType::Float8E4M3FNUZ | DType::Float8E5M2FNUZ) {
+        // Where they have zeros of one sign only, the bits of the other are NaN.
+        let zero = splat(b, value, Number::Float(0.0))?;
+        let is_zero = b.compare(steps, zero, Direction::Eq)?;
+        small = b.select(is_zero, zero, small)?;
+    }
+    let magnitude = b.abs(value)?;
+    let least = splat(b, value, Number::Float(2f64.powi(least_exponent)))?;
+    let is_small = b.compare(magnitude, least, Direction::Lt)?;
+    Ok(b.select(is_small, small, normal)?)
 }
 
 /// Rounds f32 or f64 values to the precision and range of a narrower float type.
@@ -79,7 +121,12 @@ pub fn round_to(b: &mut Builder, value: Value, to: DType) -> Result<Value> {
         DType::Float16 => (5, 10),
         DType::Float32 => (8, 23),
         DType::Float8E5M2 => (5, 2),
-        DType::Float8E4M3FN => (4, 3),
+        _ if to.is_float8() => {
+            // Formats without infinities are none that a number of bits describes.
+            let wide = dtype_of(b, value)?;
+            let narrow = convert(b, value, to)?;
+            return convert(b, narrow, wide);
+        }
         _ => return Ok(value),
     };
     if dtype_of(b, value)? == to {

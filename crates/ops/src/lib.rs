@@ -68,6 +68,7 @@ mod scans;
 mod scatter;
 mod searching;
 mod segments;
+mod scaled_matmul;
 mod selection;
 mod softmax;
 mod sorting;

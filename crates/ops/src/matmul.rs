@@ -57,9 +57,9 @@ pub fn contract(c: &mut Call<'_>, lhs: Value, rhs: Value, how: &Contraction, res
     Ok(c.b.dot_general(lhs, rhs, &dims, precision, result.element_type())?)
 }
 
-/// CPU PyTorch has no product of booleans or of the barebones unsigned types.
+/// CPU PyTorch has no product of booleans or of the barebones unsigned types. bfloat16 holds every float8 number.
 fn operands(c: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Result<(Value, Value)> {
-    if x.dtype.is_bool() || x.dtype.is_barebones_unsigned() || x.dtype.is_float8() {
+    if x.dtype.is_bool() || x.dtype.is_barebones_unsigned() {
         return Err(LoweringError::unsupported(format!("matrix product of {}", x.dtype)));
     }
     if x.dtype != y.dtype {
@@ -68,7 +68,8 @@ fn operands(c: &mut Call<'_>, x: &Tensor, y: &Tensor) -> Result<(Value, Value)> 
             x.dtype, y.dtype
         )));
     }
-    Ok((c.value(x, x.dtype)?, c.value(y, y.dtype)?))
+    let dtype = if x.dtype.is_float8() { DType::BFloat16 } else { x.dtype };
+    Ok((c.value(x, dtype)?, c.value(y, dtype)?))
 }
 
 fn product(c: &mut Call<'_>, how: &Contraction) -> Result<Outputs> {

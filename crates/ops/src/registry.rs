@@ -203,6 +203,7 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::resampling::OPS,
     crate::rng::OPS,
     crate::scans::OPS,
+    crate::scaled_matmul::OPS,
     crate::scatter::OPS,
     crate::searching::OPS,
     crate::segments::OPS,
