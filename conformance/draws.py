@@ -15,8 +15,10 @@ def compare(ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
     """Compare two sets of draws, on the CPU; None when they may come from one distribution.
 
     Few distinct values are compared by their counts (chi-squared), others by the largest distance of the
-    empirical distribution functions (Kolmogorov-Smirnov).
+    empirical distribution functions (Kolmogorov-Smirnov). Complex numbers are two draws each.
     """
+    if ours.is_complex() and theirs.is_complex():
+        ours, theirs = torch.view_as_real(ours), torch.view_as_real(theirs)
     ours, theirs = ours.double().flatten(), theirs.double().flatten()
     if min(len(ours), len(theirs)) < COUNT:
         return f"{min(len(ours), len(theirs))} draws are too few"

@@ -32,6 +32,7 @@ READS: dict[str, str] = {
     "narrow": "a start that is a tensor becomes a Python number",
     "nn.functional.ctc_loss": "PyTorch itself makes Python numbers of lengths that are tensors",
     "to_sparse": _SIZE,
+    "istft": f"{_CHECK}whether the windows leave gaps",
     "corrcoef": f"{_CHECK}whether to warn of too few degrees of freedom",
     "cov": f"{_CHECK}whether to warn of too few degrees of freedom",
     "nn.functional.gaussian_nll_loss": f"{_CHECK}whether a variance is negative",

@@ -45,7 +45,7 @@ def _of_ones(function: Callable[[Tensor], Tensor], *shape: int) -> Draws:
 
 
 def _bounds(dtype: torch.dtype) -> tuple[int, int]:
-    return (0, 2) if dtype == torch.bool else (-3, 9)
+    return {torch.bool: (0, 2), torch.uint8: (0, 9)}.get(dtype, (-3, 9))
 
 
 def _attention(device: str, dtype: torch.dtype) -> Tensor:

@@ -5,6 +5,7 @@ use std::f64::consts::PI;
 
 use stablehlo::{Builder, TensorType, Value};
 
+use crate::byte_images::{Weights, interpolate};
 use crate::call::{Call, Outputs};
 use crate::convert;
 use crate::dtype::DType;
@@ -53,10 +54,10 @@ const LANCZOS: Filter = Filter {
 
 /// A matrix whose rows have their weights next to each other; starts and ends of the rows ascend.
 #[derive(Debug, PartialEq)]
-struct Band {
-    columns: i64,
-    starts: Vec<i64>,
-    weights: Vec<Vec<f64>>,
+pub struct Band {
+    pub columns: i64,
+    pub starts: Vec<i64>,
+    pub weights: Vec<Vec<f64>>,
 }
 
 impl Band {
@@ -113,7 +114,7 @@ impl Band {
     }
 
     /// The product with `x` along `dim`.
-    fn apply(&self, b: &mut Builder, x: Value, dim: usize) -> Result<Value> {
+    pub fn apply(&self, b: &mut Builder, x: Value, dim: usize) -> Result<Value> {
         let rows = self.starts.len() as i64;
         let width = self.weights.iter().map(Vec::len).max().unwrap_or(0).max(1) as i64;
         let (mut places, mut weights) = (Vec::new(), Vec::new());
@@ -123,6 +124,7 @@ impl Band {
                 let weight = row.get(k as usize).copied().unwrap_or(0.0);
                 match convert::dtype_of(b, x)? {
                     DType::Float64 => weights.extend_from_slice(&weight.to_le_bytes()),
+                    DType::Int32 => weights.extend_from_slice(&(weight as i32).to_le_bytes()),
                     _ => weights.extend_from_slice(&(weight as f32).to_le_bytes()),
                 }
             }
@@ -150,7 +152,7 @@ impl Band {
 fn bands(c: &Call<'_>, filter: &Filter, first: usize, inputs: &[i64], outputs: &[i64]) -> Result<Vec<Band>> {
     let align_corners = c.bool(first)?;
     let round: fn(f64) -> f64 = match c.out(0)?.dtype {
-        DType::Float64 => |x| x,
+        DType::Float64 | DType::UInt8 => |x| x,
         _ => |x| f64::from(x as f32),
     };
     (0..2)
@@ -164,7 +166,7 @@ fn bands(c: &Call<'_>, filter: &Filter, first: usize, inputs: &[i64], outputs: &
 /// The image [N, C, H, W] in the type to compute in.
 fn image(c: &mut Call<'_>) -> Result<Value> {
     let x = c.tensor(0)?;
-    if !x.dtype.is_float() || x.rank() != 4 {
+    if !(x.dtype.is_float() || x.dtype == DType::UInt8) || x.rank() != 4 {
         return Err(LoweringError::unsupported(format!("interpolation of {} with antialiasing", x.dtype)));
     }
     c.value(&x, x.dtype.opmath())
@@ -175,27 +177,41 @@ fn forward(c: &mut Call<'_>, filter: &Filter) -> Result<Outputs> {
     let out = c.out(0)?.clone();
     let value = image(c)?;
     let inputs = Dims::from_slice(c.b.dims(value));
-    let bands = bands(c, filter, 2, &inputs, &out.sizes)?;
+    // CPU leaves a dimension alone whose size stays, whatever the scale.
+    let bands = bands(c, filter, 2, &inputs, &out.sizes)?
+        .into_iter()
+        .enumerate()
+        .map(|(dim, band)| (inputs[dim + 2] != out.sizes[dim + 2]).then_some(band));
+    if out.dtype == DType::UInt8 && !out.sizes.contains(&0) {
+        let axes: Vec<_> = bands.map(|band| band.map(Weights::of)).collect();
+        return Ok(interpolate(c.b, value, &axes)?.into());
+    }
+    let bands: Vec<_> = bands.collect();
     apply(c, value, &bands)
 }
 
 /// aten::_upsample_*_aa_backward(grad, output_size, input_size, align_corners, scales_h, scales_w)
 fn backward(c: &mut Call<'_>, filter: &Filter) -> Result<Outputs> {
     let out = c.out(0)?.clone();
+    if !out.dtype.is_float() {
+        return Err(LoweringError::unsupported(format!("gradients of {}", out.dtype)));
+    }
     let value = image(c)?;
     let outputs = Dims::from_slice(c.b.dims(value));
     let bands = bands(c, filter, 3, &out.sizes, &outputs)?;
-    let bands: Vec<Band> = bands.iter().map(Band::transposed).collect();
+    let bands: Vec<_> = bands.iter().map(|band| Some(band.transposed())).collect();
     apply(c, value, &bands)
 }
 
-fn apply(c: &mut Call<'_>, mut value: Value, bands: &[Band]) -> Result<Outputs> {
+fn apply(c: &mut Call<'_>, mut value: Value, bands: &[Option<Band>]) -> Result<Outputs> {
     let out = c.out(0)?.clone();
     if out.sizes.contains(&0) {
         return Ok(c.full(Number::Int(0), out.dtype, &out.sizes)?.into());
     }
     for (dim, band) in (2..).zip(bands) {
-        value = band.apply(c.b, value, dim)?;
+        if let Some(band) = band {
+            value = band.apply(c.b, value, dim)?;
+        }
     }
     Ok(c.convert(value, out.dtype)?.into())
 }

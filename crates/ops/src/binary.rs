@@ -1,7 +1,5 @@
 //! Elementwise arithmetic of two tensors.
 
-use std::f64::consts::LN_2;
-
 use stablehlo::{Builder, Value};
 
 use crate::call::{Call, Outputs};
@@ -39,8 +37,6 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::heaviside", heaviside),
     OpDef::new("aten::hypot", |c| binary(c, hypot)),
     OpDef::new("aten::ldexp.Tensor", ldexp),
-    OpDef::new("aten::logaddexp", |c| real_binary(c, log_add_exp)),
-    OpDef::new("aten::logaddexp2", |c| binary(c, log_add_exp2)),
     OpDef::new("aten::__lshift__.Scalar", left_shift),
     OpDef::new("aten::__lshift__.Tensor", left_shift),
     OpDef::new("aten::maximum", |c| binary_rounded(c, |x, y| x.max(y))),
@@ -71,7 +67,7 @@ fn ldexp(c: &mut Call<'_>) -> Result<Outputs> {
     let (x, exponent) = (c.tensor(0)?, c.tensor(1)?);
     let out = c.out(0)?.clone();
     let dtype = out.dtype.opmath();
-    if !exponent.dtype.is_integral(true) || !x.dtype.is_float() {
+    if !exponent.dtype.is_integral(true) || x.dtype.is_complex() {
         return binary(c, |x, y| x * x.splat(2.0).pow(y));
     }
     let (limit, bias, mantissa, bits) = match dtype {
@@ -171,27 +167,6 @@ fn hypot<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
     let root = large * (1.0 + ratio * ratio).sqrt();
     let finite = large.eq(x.splat(0.0)).select(large, root);
     (x.is_inf() | y.is_inf()).select(x.splat(f64::INFINITY), finite)
-}
-
-/// [`binary`] for formulas that order their operands.
-fn real_binary(
-    c: &mut Call<'_>,
-    build: impl for<'f> FnOnce(Expr<'f>, Expr<'f>) -> Expr<'f>,
-) -> Result<Outputs> {
-    match c.out(0)?.dtype.is_complex() {
-        true => Err(LoweringError::unsupported("complex operands")),
-        false => binary(c, build),
-    }
-}
-
-fn log_add_exp<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
-    let sum = x.max(y) + (-(x - y).abs()).exp().log1p();
-    (x.eq(y) & x.is_inf()).select(x, sum)
-}
-
-fn log_add_exp2<'f>(x: Expr<'f>, y: Expr<'f>) -> Expr<'f> {
-    let sum = x.max(y) + (-(x - y).abs() * LN_2).exp().log1p() / LN_2;
-    (x.eq(y) & x.is_inf()).select(x, sum)
 }
 
 /// x * f(y), 0 where x is 0, NaN where y is NaN.

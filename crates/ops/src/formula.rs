@@ -6,12 +6,14 @@
 use std::cell::{Cell, RefCell};
 use std::ops;
 
-use stablehlo::{Builder, Direction, Value};
+use stablehlo::{Builder, Direction, ElementType, Value};
 
+use crate::complex_functions;
 use crate::convert;
 use crate::dtype::DType;
 use crate::error::LoweringError;
 use crate::graph::Number;
+use crate::hyperbolic;
 
 pub struct Formula<'b> {
     builder: RefCell<&'b mut Builder>,
@@ -68,6 +70,10 @@ pub fn formulas<const N: usize, const M: usize>(
 impl<'f> Expr<'f> {
     fn with(self, value: Value) -> Self {
         Expr { value, ..self }
+    }
+
+    pub fn elem(self) -> ElementType {
+        self.formula.builder.borrow().elem(self.value)
     }
 
     /// An operation of the builder on this value.
@@ -154,6 +160,9 @@ impl<'f> Expr<'f> {
     }
 
     pub fn pow(self, other: Expr<'f>) -> Self {
+        if self.elem().is_complex() {
+            return complex_functions::power(self, other);
+        }
         self.apply2(other, Builder::power)
     }
 
@@ -169,30 +178,35 @@ impl<'f> Expr<'f> {
 }
 
 macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident = $builder:ident;)+) => {
+    ($($(#[$doc:meta])* $name:ident = $builder:ident $(or $complex:path)?;)+) => {
         impl Expr<'_> {
-            $($(#[$doc])* pub fn $name(self) -> Self { self.apply(Builder::$builder) })+
+            $($(#[$doc])* pub fn $name(self) -> Self {
+                $(if self.elem().is_complex() {
+                    return $complex(self);
+                })?
+                self.apply(Builder::$builder)
+            })+
         }
     };
 }
 
 unary! {
-    abs = abs;
+    abs = abs or complex_functions::abs;
     ceil = ceil;
-    cos = cosine;
-    exp = exponential;
-    expm1 = exponential_minus_one;
+    cos = cosine or complex_functions::cos;
+    exp = exponential or complex_functions::exp;
+    expm1 = exponential_minus_one or complex_functions::exp_minus_one;
     floor = floor;
-    log = log;
-    log1p = log_plus_one;
-    logistic = logistic;
+    log = log or complex_functions::log;
+    log1p = log_plus_one or complex_functions::log_plus_one;
+    logistic = logistic or complex_functions::logistic;
     round_even = round_nearest_even;
-    rsqrt = rsqrt;
+    rsqrt = rsqrt or complex_functions::rsqrt;
     sign = sign;
-    sin = sine;
-    sqrt = sqrt;
-    tan = tan;
-    tanh = tanh;
+    sin = sine or complex_functions::sin;
+    sqrt = sqrt or complex_functions::sqrt;
+    tan = tan or complex_functions::tan;
+    tanh = tanh or complex_functions::tanh;
     real = real;
     imag = imag;
     erf = erf;
@@ -200,14 +214,22 @@ unary! {
     erf_inv = erf_inv;
     lgamma = lgamma;
     digamma = digamma;
-    asin = asin;
-    acos = acos;
-    atan = atan;
-    asinh = asinh;
-    acosh = acosh;
-    atanh = atanh;
-    sinh = sinh;
-    cosh = cosh;
+    asin = asin or complex_functions::asin;
+    acos = acos or complex_functions::acos;
+    atan = atan or complex_functions::atan;
+    asinh = asinh or complex_functions::asinh;
+    acosh = acosh or complex_functions::acosh;
+    atanh = atanh or complex_functions::atanh;
+}
+
+impl Expr<'_> {
+    pub fn sinh(self) -> Self {
+        if self.elem().is_complex() { complex_functions::sinh(self) } else { hyperbolic::sinh(self) }
+    }
+
+    pub fn cosh(self) -> Self {
+        if self.elem().is_complex() { complex_functions::cosh(self) } else { hyperbolic::cosh(self) }
+    }
 }
 
 impl ops::Neg for Expr<'_> {
@@ -239,33 +261,76 @@ binary! {
     Add add add;
     Sub sub subtract;
     Mul mul multiply;
-    Div div divide;
     Rem rem remainder;
     BitAnd bitand and;
     BitOr bitor or;
     BitXor bitxor xor;
 }
 
+impl ops::Div for Expr<'_> {
+    type Output = Self;
+    fn div(self, other: Self) -> Self {
+        if self.elem().is_complex() {
+            return complex_functions::divide(self, other);
+        }
+        self.apply2(other, Builder::divide)
+    }
+}
+
+/// A number beside a complex value is real, and acts on its parts: as a complex factor it would make NaN of infinities,
+/// as a complex term it would lose the sign of a zero.
+impl<'f> Expr<'f> {
+    fn with_number(self, both_parts: bool, op: impl Fn(Self) -> Self) -> Self {
+        if !self.elem().is_complex() {
+            return op(self);
+        }
+        let imag = if both_parts { op(self.imag()) } else { self.imag() };
+        op(self.real()).apply2(imag, Builder::complex)
+    }
+}
+
 macro_rules! with_number {
-    ($($trait:ident $method:ident;)+) => {
+    ($($trait:ident $method:ident $both_parts:literal;)+) => {
         $(impl ops::$trait<f64> for Expr<'_> {
             type Output = Self;
             fn $method(self, other: f64) -> Self {
-                ops::$trait::$method(self, self.splat(other))
-            }
-        }
-        impl<'f> ops::$trait<Expr<'f>> for f64 {
-            type Output = Expr<'f>;
-            fn $method(self, other: Expr<'f>) -> Expr<'f> {
-                ops::$trait::$method(other.splat(self), other)
+                self.with_number($both_parts, |x| ops::$trait::$method(x, x.splat(other)))
             }
         })+
     };
 }
 
 with_number! {
-    Add add;
-    Sub sub;
-    Mul mul;
-    Div div;
+    Add add false;
+    Sub sub false;
+    Mul mul true;
+    Div div true;
+}
+
+impl<'f> ops::Add<Expr<'f>> for f64 {
+    type Output = Expr<'f>;
+    fn add(self, other: Expr<'f>) -> Expr<'f> {
+        other + self
+    }
+}
+
+impl<'f> ops::Mul<Expr<'f>> for f64 {
+    type Output = Expr<'f>;
+    fn mul(self, other: Expr<'f>) -> Expr<'f> {
+        other * self
+    }
+}
+
+impl<'f> ops::Sub<Expr<'f>> for f64 {
+    type Output = Expr<'f>;
+    fn sub(self, other: Expr<'f>) -> Expr<'f> {
+        other.splat(self) - other
+    }
+}
+
+impl<'f> ops::Div<Expr<'f>> for f64 {
+    type Output = Expr<'f>;
+    fn div(self, other: Expr<'f>) -> Expr<'f> {
+        other.splat(self) / other
+    }
 }

@@ -124,6 +124,6 @@ fn tensor_scalar(c: &mut Call<'_>) -> Result<Outputs> {
 fn general(c: &mut Call<'_>, x: &Tensor, exponent: Number, dtype: DType, out: DType) -> Result<Outputs> {
     let exponent = c.full(exponent, dtype, &x.sizes)?;
     let x = c.value(x, dtype)?;
-    let value = c.b.power(x, exponent)?;
+    let value = formula(c.b, [x, exponent], |[x, exponent]| x.pow(exponent))?;
     Ok(c.convert(value, out)?.into())
 }

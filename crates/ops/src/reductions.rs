@@ -235,15 +235,13 @@ fn arg_extreme(c: &mut Call<'_>, max: bool) -> Result<Outputs> {
     Ok(finish(c, index, 0)?.into())
 }
 
-/// aten::logsumexp(self, dim, keepdim): shifted by the maximum, unless that is infinite.
+/// aten::logsumexp(self, dim, keepdim): shifted by the maximum (of the real parts), unless that is infinite.
 fn logsumexp(c: &mut Call<'_>) -> Result<Outputs> {
     let dtype = c.out(0)?.dtype;
     let (value, x, dims) = operand(c, dtype.opmath(), Some(1))?;
-    if dtype.is_complex() {
-        return Err(LoweringError::unsupported("logsumexp of complex numbers"));
-    }
-    let largest = c.b.reduce_max(value, &dims)?;
-    let shift = formula(c.b, [largest], |[m]| m.is_inf().select(m.splat(0.0), m))?;
+    let magnitude = if dtype.is_complex() { c.b.real(value)? } else { value };
+    let largest = c.b.reduce_max(magnitude, &dims)?;
+    let shift = formula(c.b, [largest], |[m]| m.is_inf().select(m.splat(0.0), m).to(dtype.opmath()))?;
     let shift_everywhere = spread(c.b, shift, &x.sizes, &dims)?;
     let exp = formula(c.b, [value, shift_everywhere], |[x, shift]| (x - shift).exp())?;
     let sum = c.b.reduce_add(exp, &dims)?;

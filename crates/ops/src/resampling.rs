@@ -3,6 +3,7 @@
 
 use stablehlo::{Builder, TensorType, Value};
 
+use crate::byte_images::{self, Weights};
 use crate::call::{Call, Outputs};
 use crate::dtype::DType;
 use crate::error::LoweringError;
@@ -64,7 +65,7 @@ struct Axis {
     output: i64,
     align_corners: bool,
     scale: Option<f64>,
-    /// CPU finds places in double precision for f64 tensors and in single precision for all others.
+    /// CPU finds places in double precision for f64 tensors and weights of bytes, in single precision otherwise.
     double: bool,
 }
 
@@ -133,6 +134,22 @@ impl Axis {
         }
     }
 
+    /// The weights of an image of bytes, for which the sources are found in double precision.
+    fn of_bytes(&self, mode: Mode) -> byte_images::Axis {
+        if self.input == self.output {
+            return None;
+        }
+        let step = self.step();
+        let sources = (0..self.output).map(|i| self.source(step, i));
+        Some(match mode {
+            Mode::Cubic => Weights::interpolating(self.input, &sources.collect::<Vec<_>>(), 2, cubic),
+            _ => {
+                let sources: Vec<_> = sources.map(|source| source.max(0.0)).collect();
+                Weights::interpolating(self.input, &sources, 1, |x| (1.0 - x.abs()).max(0.0))
+            }
+        })
+    }
+
     fn is_identity(&self, mode: Mode) -> bool {
         // CPU ignores the scale where the size stays; bicubic has no such rule but weights of 1 and 0.
         self.input == self.output && (mode != Mode::Cubic || self.scale.is_none_or(|scale| scale == 1.0))
@@ -169,7 +186,7 @@ fn axes(
             output: outputs[dim + 2],
             align_corners,
             scale: c.opt_float(first + dim)?,
-            double: dtype == DType::Float64,
+            double: dtype == DType::Float64 || (dtype == DType::UInt8 && !mode.is_nearest()),
         });
     }
     Ok(axes)
@@ -184,7 +201,8 @@ fn operand(c: &Call<'_>, rank: usize, mode: Mode) -> Result<crate::call::Tensor>
             x.rank()
         )));
     }
-    let supported = x.dtype.is_float() || (mode.is_nearest() && x.dtype == DType::UInt8);
+    let bytes = x.dtype == DType::UInt8 && (mode.is_nearest() || rank == 2);
+    let supported = x.dtype.is_float() || bytes;
     if !supported {
         return Err(LoweringError::unsupported(format!("interpolation of {}", x.dtype)));
     }
@@ -235,6 +253,11 @@ fn forward(c: &mut Call<'_>, rank: usize, mode: Mode) -> Result<Outputs> {
     let x = operand(c, rank, mode)?;
     let out = c.out(0)?.clone();
     let axes = axes(c, 2, mode, x.dtype, &x.sizes, &out.sizes)?;
+    if x.dtype == DType::UInt8 && !mode.is_nearest() && !out.sizes.contains(&0) {
+        let image = c.value(&x, x.dtype)?;
+        let axes: Vec<_> = axes.iter().map(|axis| axis.of_bytes(mode)).collect();
+        return Ok(byte_images::interpolate(c.b, image, &axes)?.into());
+    }
     let mut value = c.value(&x, if mode.is_nearest() { x.dtype } else { x.dtype.opmath() })?;
     for (dim, axis) in (2..).zip(&axes) {
         if axis.is_identity(mode) {
@@ -262,6 +285,9 @@ fn forward(c: &mut Call<'_>, rank: usize, mode: Mode) -> Result<Outputs> {
 /// Arguments: gradient, output sizes, input sizes, then those of the forward operator.
 fn backward(c: &mut Call<'_>, rank: usize, mode: Mode) -> Result<Outputs> {
     let grad = operand(c, rank, mode)?;
+    if !grad.dtype.is_float() {
+        return Err(LoweringError::unsupported(format!("gradients of {}", grad.dtype)));
+    }
     let out = c.out(0)?.clone();
     let axes = axes(c, 3, mode, grad.dtype, &out.sizes, &grad.sizes)?;
     let mut value = c.value(&grad, grad.dtype.opmath())?;

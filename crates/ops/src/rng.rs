@@ -153,7 +153,12 @@ fn normal(c: &mut Call<'_>, mean: usize, std: usize) -> Result<Outputs> {
     }
     if !c.is_none(mean) {
         let tensor = c.tensor(mean)?;
-        let mean = c.broadcast(&tensor, acc, &out.sizes)?;
+        let mut mean = c.broadcast(&tensor, acc, &out.sizes)?;
+        if out.dtype.is_complex() && tensor.is_host() && c.tensor(std)?.is_host() {
+            // PyTorch draws the parts as real numbers: each has the mean.
+            let real = c.b.real(mean)?;
+            mean = c.b.complex(real, real)?;
+        }
         value = c.b.add(value, mean)?;
     }
     Ok(c.convert(value, out.dtype)?.into())

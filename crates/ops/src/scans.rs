@@ -17,8 +17,6 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::cummin", |c| cumulative_extreme(c, false)),
     OpDef::new("aten::cumprod", |c| cumulate(c, |x, y| x * y)).computes_in_out(),
     OpDef::new("aten::cumsum", |c| cumulate(c, |x, y| x + y)).computes_in_out(),
-    OpDef::new("aten::_logcumsumexp", log_cumsum_exp),
-    OpDef::new("aten::logcumsumexp", log_cumsum_exp),
 ];
 
 /// Combines earlier values with later ones; associative.
@@ -97,7 +95,8 @@ fn interleave(b: &mut Builder, even: Value, odd: Value, dim: usize) -> Result<Va
     Ok(b.select(is_even, even, odd)?)
 }
 
-fn cumulate(c: &mut Call<'_>, build: impl for<'f> Fn(Expr<'f>, Expr<'f>) -> Expr<'f>) -> Result<Outputs> {
+/// The inclusive scan of argument 0 along the dimension at position 1.
+pub fn cumulate(c: &mut Call<'_>, build: impl for<'f> Fn(Expr<'f>, Expr<'f>) -> Expr<'f>) -> Result<Outputs> {
     let x = c.tensor(0)?;
     let dim = c.dim(1, x.rank())?;
     let out = c.out(0)?.clone();
@@ -109,18 +108,6 @@ fn cumulate(c: &mut Call<'_>, build: impl for<'f> Fn(Expr<'f>, Expr<'f>) -> Expr
         |b: &mut Builder, [x]: [Value; 1], [y]: [Value; 1]| Ok([formula(b, [x, y], |[x, y]| build(x, y))?]);
     let [value] = scan(c.b, [value], dim, &combine)?;
     Ok(c.convert(value, out.dtype)?.into())
-}
-
-/// log(exp x + exp y), without NaN from infinities.
-fn log_cumsum_exp(c: &mut Call<'_>) -> Result<Outputs> {
-    if c.out(0)?.dtype.is_complex() {
-        return Err(LoweringError::unsupported("logcumsumexp of complex numbers"));
-    }
-    cumulate(c, |x, y| {
-        let (low, high) = (x.min(y), x.max(y));
-        let sum = (low - high).exp().log1p() + high;
-        (low.ne(high) | !low.is_inf()).select(sum, x)
-    })
 }
 
 /// (values, indices); among equal values the last position counts, and NaN beats every number.

@@ -1,6 +1,6 @@
 //! Special functions that neither StableHLO nor CHLO has.
 
-use std::f64::consts::{FRAC_1_SQRT_2, PI};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 use stablehlo::{Builder, Value};
 
@@ -205,6 +205,14 @@ fn log_ndtr<'f>(x: Expr<'f>) -> Expr<'f> {
     x.lt(x.splat(-1.0)).select(tail, (t.erfc() * -0.5).log1p())
 }
 
+/// Newton's steps for erf(y) = x, as ATen has them: the approximation alone is off by some units in the last place, and
+/// the derivative exp(y * y) multiplies that.
+pub fn erfinv<'f>(x: Expr<'f>) -> Expr<'f> {
+    let step = |y: Expr<'f>| y - (y.erf() - x) / ((-(y * y)).exp() * FRAC_2_SQRT_PI);
+    let y = x.erf_inv();
+    x.abs().lt(x.splat(1.0)).select(step(step(y)), y)
+}
+
 /// Quantile of the normal distribution.
 fn ndtri<'f>(p: Expr<'f>) -> Expr<'f> {
     let edge = (-2.0f64).exp();
@@ -327,15 +335,18 @@ fn gcd(c: &mut Call<'_>) -> Result<Outputs> {
     Ok(greatest_divisor(c, x, y)?.into())
 }
 
+/// C computes products of narrow integers in 32 bits.
 fn lcm(c: &mut Call<'_>) -> Result<Outputs> {
     let (x, y) = (c.tensor(0)?, c.tensor(1)?);
     let out = c.out(0)?.clone();
     let [x, y] = broadcast(c, out.dtype, [&x, &y], &out.sizes)?;
     let divisor = greatest_divisor(c, x, y)?;
+    let dtype = if out.dtype.size() < 4 { DType::Int32 } else { out.dtype };
     let value = formula(c.b, [x, y, divisor], |[x, y, divisor]| {
         let zero = divisor.eq(divisor.splat_int(0));
         let safe = zero.select(divisor.splat_int(1), divisor);
-        zero.select(divisor, (x / safe * y).abs())
+        let multiple = ((x / safe).to(dtype) * y.to(dtype)).abs().to(out.dtype);
+        zero.select(divisor, multiple)
     })?;
     Ok(value.into())
 }

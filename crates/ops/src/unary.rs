@@ -3,12 +3,14 @@
 use std::f64::consts::{LN_2, LN_10, PI};
 
 use crate::call::{Call, Outputs};
+use crate::complex_functions;
 use crate::dtype::{Category, DType};
 use crate::elementwise::{pointwise, unary};
 use crate::error::LoweringError;
 use crate::formula::Expr;
 use crate::graph::Number;
 use crate::registry::OpDef;
+use crate::special;
 
 type Result<T> = std::result::Result<T, LoweringError>;
 
@@ -25,15 +27,15 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::ceil", |c| integral_identity(c, |x| x.ceil())),
     OpDef::new("aten::_conj_physical", conj_physical),
     OpDef::new("aten::conj_physical", conj_physical).composite(),
-    OpDef::new("aten::cos", |c| unary(c, |x| x.cos())),
     // Its functional form decomposes, it does not: PyTorch's kernel looks for one of the device by its name.
     OpDef::new("aten::conj_physical_", conj_physical),
+    OpDef::new("aten::cos", |c| unary(c, |x| x.cos())),
     OpDef::new("aten::cosh", |c| unary(c, |x| x.cosh())),
     OpDef::new("aten::deg2rad", |c| unary(c, |x| x * (PI / 180.0))),
     OpDef::new("aten::digamma", |c| unary(c, digamma)),
     OpDef::new("aten::erf", |c| unary(c, |x| x.erf())),
     OpDef::new("aten::erfc", |c| unary(c, |x| x.erfc())),
-    OpDef::new("aten::erfinv", |c| unary(c, |x| x.erf_inv())),
+    OpDef::new("aten::erfinv", |c| unary(c, special::erfinv)),
     OpDef::new("aten::exp", |c| unary(c, |x| x.exp())),
     OpDef::new("aten::exp2", |c| unary(c, exp2)),
     OpDef::new("aten::expm1", |c| unary(c, |x| x.expm1())),
@@ -45,18 +47,18 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::isposinf", |c| classify(c, |x| x.eq(x.splat(f64::INFINITY)))),
     OpDef::new("aten::lgamma", |c| unary(c, |x| x.lgamma())),
     OpDef::new("aten::log", |c| unary(c, |x| x.log())),
-    OpDef::new("aten::log10", |c| unary(c, |x| divided(x.log(), LN_10))),
+    OpDef::new("aten::log10", |c| unary(c, |x| x.log() / LN_10)),
     OpDef::new("aten::log1p", |c| unary(c, |x| x.log1p())),
-    OpDef::new("aten::log2", |c| unary(c, |x| divided(x.log(), LN_2))),
+    OpDef::new("aten::log2", |c| unary(c, |x| x.log() / LN_2)),
     OpDef::new("aten::logical_not", logical_not),
     OpDef::new("aten::logit", logit),
     OpDef::new("aten::nan_to_num", nan_to_num),
     OpDef::new("aten::neg", |c| unary(c, |x| -x)),
     OpDef::new("aten::rad2deg", |c| unary(c, |x| x * (180.0 / PI))),
-    OpDef::new("aten::reciprocal", |c| unary(c, |x| 1.0 / x)),
+    OpDef::new("aten::reciprocal", |c| unary(c, reciprocal)),
     OpDef::new("aten::round", |c| integral_identity(c, |x| x.round_even())),
     OpDef::new("aten::round.decimals", round_decimals),
-    OpDef::new("aten::rsqrt", |c| unary(c, rsqrt)),
+    OpDef::new("aten::rsqrt", |c| unary(c, |x| x.rsqrt())),
     OpDef::new("aten::sgn", sign),
     OpDef::new("aten::sigmoid", |c| unary(c, |x| x.logistic())),
     OpDef::new("aten::sign", sign),
@@ -84,28 +86,11 @@ pub fn trunc<'f>(x: Expr<'f>) -> Expr<'f> {
 }
 
 fn exp2<'f>(x: Expr<'f>) -> Expr<'f> {
-    x.emit(|b, v| {
-        if b.elem(v).is_complex() {
-            return crate::formula::formula(b, [v], |[x]| (x * LN_2).exp());
-        }
-        crate::formula::formula(b, [v], |[x]| x.splat(2.0).pow(x))
-    })
+    if x.elem().is_complex() { (x * LN_2).exp() } else { x.splat(2.0).pow(x) }
 }
 
-/// Complex numbers part by part: as a complex quotient, infinity would make NaN of the other part.
-fn divided<'f>(x: Expr<'f>, divisor: f64) -> Expr<'f> {
-    x.emit(|b, v| {
-        if !b.elem(v).is_complex() {
-            return crate::formula::formula(b, [v], |[x]| x / divisor);
-        }
-        crate::formula::formula(b, [v], |[x]| {
-            (x.real() / divisor).apply2(x.imag() / divisor, stablehlo::Builder::complex)
-        })
-    })
-}
-
-fn rsqrt<'f>(x: Expr<'f>) -> Expr<'f> {
-    x.rsqrt()
+fn reciprocal<'f>(x: Expr<'f>) -> Expr<'f> {
+    if x.elem().is_complex() { complex_functions::reciprocal(x) } else { 1.0 / x }
 }
 
 /// CPU gives -inf at +0 and +inf at -0 (a limit), NaN at negative integers.
