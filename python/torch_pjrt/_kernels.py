@@ -17,6 +17,7 @@ from . import (
     _nested,
     _out_forms,
     _sparse,
+    _transformer,
     _unsupported,
 )
 
@@ -79,6 +80,7 @@ KERNELS = [
     *_ctc_loss.KERNELS,
     *_nested.KERNELS,
     *_sparse.KERNELS,
+    *_transformer.KERNELS,
     *_histograms.KERNELS,
     *_out_forms.KERNELS,
 ]
