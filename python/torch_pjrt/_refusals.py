@@ -52,6 +52,6 @@ def _extent(tensor: Tensor) -> int:
 def _on_cpu(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    # Ones are neither singular nor without weight; as indices they may be too large.
-    make = torch.ones if leaf.is_floating_point() else torch.zeros
-    return make(_extent(leaf), dtype=leaf.dtype).as_strided(leaf.shape, leaf.stride())
+    # Ones are neither singular nor without weight, but as indices they may be too large; 1j is no real number.
+    value = 1 if leaf.is_floating_point() else 1j if leaf.is_complex() else 0
+    return torch.full((_extent(leaf),), value, dtype=leaf.dtype).as_strided(leaf.shape, leaf.stride())

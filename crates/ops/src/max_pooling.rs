@@ -7,9 +7,9 @@ use stablehlo::{Builder, Direction, Value, WindowDims};
 use crate::call::{Call, Outputs};
 use crate::convert;
 use crate::dtype::DType;
-use crate::error::LoweringError;
+use crate::error::{CheckKind, LoweringError};
 use crate::graph::{Dims, Number};
-use crate::indices::{Combine, index_dtype, scatter_along};
+use crate::indices::{Combine, Negative, OutOfRange, in_range, index_dtype, scatter_along};
 use crate::normalization::as_output;
 use crate::registry::OpDef;
 use crate::windows::{Pool, Segments, plane_positions};
@@ -25,6 +25,8 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::adaptive_max_pool3d", |c| adaptive_max_pool(c, 3)),
     OpDef::new("aten::adaptive_max_pool2d_backward", |c| adaptive_max_pool_backward(c, 2)),
     OpDef::new("aten::adaptive_max_pool3d_backward", |c| adaptive_max_pool_backward(c, 3)),
+    OpDef::new("aten::max_unpool2d", |c| max_unpool(c, 2)),
+    OpDef::new("aten::max_unpool3d", |c| max_unpool(c, 3)),
 ];
 
 /// Whether (a, i) counts before (b, j): a total order, so that the windows may be folded in any order.
@@ -213,4 +215,27 @@ fn adaptive_max_pool(c: &mut Call<'_>, rank: usize) -> Result<Outputs> {
 /// Arguments: gradient, self, positions.
 fn adaptive_max_pool_backward(c: &mut Call<'_>, rank: usize) -> Result<Outputs> {
     scatter_gradient(c, 2, rank)
+}
+
+/// aten::max_unpool2d(self, indices, output_size): each element at its index in a plane of zeros.
+fn max_unpool(c: &mut Call<'_>, spatial: usize) -> Result<Outputs> {
+    let (x, index) = (c.tensor(0)?, c.tensor(1)?);
+    let out = c.out(0)?.clone();
+    if x.numel() == 0 || out.sizes.contains(&0) {
+        return Ok(c.full(Number::Int(0), out.dtype, &out.sizes)?.into());
+    }
+    let (batch, extents) = out.sizes.split_at(out.sizes.len() - spatial);
+    let (planes, extent): (i64, i64) = (batch.iter().product(), extents.iter().product());
+    let volume: Vec<String> = extents.iter().map(i64::to_string).collect();
+    let message =
+        format!("Found an invalid max index: {{index}} (output volumes are of size {})", volume.join("x"));
+    let error = OutOfRange { kind: CheckKind::Runtime, message };
+    let places = in_range(c, &index, extent, Negative::Refused, Some(&error))?;
+    let flat = [planes, x.numel() / planes];
+    let places = c.b.reshape(places, &flat)?;
+    let value = c.value(&x, out.dtype)?;
+    let value = c.b.reshape(value, &flat)?;
+    let zeros = c.full(Number::Int(0), out.dtype, &[planes, extent])?;
+    let written = scatter_along(c.b, zeros, 1, places, value, Combine::Replace)?;
+    Ok(c.b.reshape(written, &out.sizes)?.into())
 }

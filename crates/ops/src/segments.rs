@@ -112,6 +112,7 @@ impl Segments {
             let zero = c.full(Number::Int(0), DType::Int64, &[outer, 1])?;
             (c.b.concatenate(&[zero, ends], 1)?, given)
         } else {
+            check_offsets(c, given, n)?;
             let last = table.sizes[axis];
             let (starts, ends) =
                 (slice_dim(c.b, given, 1, 0, last - 1, 1)?, slice_dim(c.b, given, 1, 1, last, 1)?);
@@ -143,6 +144,21 @@ impl Segments {
         let rows = c.b.dims(value)[0];
         Ok(c.b.broadcast_in_dim(value, &[rows, self.inner], &[0])?)
     }
+}
+
+/// Offsets ascend within the data: the CPU refuses those that descend, and reads beyond the data for those outside.
+fn check_offsets(c: &mut Call<'_>, offsets: Value, n: i64) -> Result<()> {
+    let count = c.b.dims(offsets)[1];
+    let starts = slice_dim(c.b, offsets, 1, 0, count - 1, 1)?;
+    let ends = slice_dim(c.b, offsets, 1, 1, count, 1)?;
+    let descends = c.b.compare(ends, starts, Direction::Lt)?;
+    let descends = any(c.b, descends)?;
+    c.check(descends, CheckKind::Runtime, "Expected segment_length >= 0 to be true, but got false.");
+    let outside = formula(c.b, [offsets], |[x]| x.lt(x.splat_int(0)) | x.gt(x.splat_int(n)))?;
+    let outside = any(c.b, outside)?;
+    let message = format!("segment_reduce(): Expected offsets between 0 and data.size(axis), which is {n}.");
+    c.check(outside, CheckKind::Runtime, message);
+    Ok(())
 }
 
 /// How many segments begin at or before each of n positions, less one, from offsets `[outer, count + 1]`; the last one

@@ -1,5 +1,6 @@
 //! `as_strided` on values of a graph. Strides and offsets address the storage of the operand, which a graph has only
-//! through the operand's own strides: its elements in memory order, from offset 0.
+//! through the operand's own strides: its elements in memory order, from offset 0. Eager calls go to PyTorch's kernels,
+//! which have the storage.
 
 use stablehlo::{Builder, Value};
 
@@ -15,7 +16,7 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::as_strided", as_strided).composite(),
     OpDef::new("aten::as_strided_copy", as_strided).composite(),
     OpDef::new("prims::as_strided", as_strided).composite(),
-    OpDef::new("aten::as_strided_scatter", as_strided_scatter),
+    OpDef::new("aten::as_strided_scatter", as_strided_scatter).composite(),
     OpDef::new("prims::as_strided_scatter", as_strided_scatter).composite(),
 ];
 

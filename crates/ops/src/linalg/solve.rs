@@ -11,8 +11,9 @@ use crate::call::{Call, Outputs, Tensor};
 use crate::convert;
 use crate::dtype::DType;
 use crate::error::{CheckKind, LoweringError};
-use crate::formula::formula;
+use crate::formula::{formula, formulas};
 use crate::graph::{Dims, Number};
+use crate::indices::any;
 use crate::registry::OpDef;
 
 type Result<T> = std::result::Result<T, LoweringError>;
@@ -36,6 +37,14 @@ const ZERO_DIVISOR: Failure = Failure {
 
 const UNSOLVABLE: Failure =
     Failure { kind: CheckKind::LinAlg, message: "The solver failed because the input matrix is singular." };
+
+const NOT_IN_FACTORS: &str = "pivots passed to lu_unpack must be between 1 and LU.size(-2) inclusive.\
+                              Did you properly pass the result of lu_factor?";
+
+const NOT_TO_SOLVE: [&str; 2] = [
+    "Pivots given to lu_solve must all be greater or equal to 1. Did you properly pass the result of lu_factor?",
+    "Pivots given to lu_solve must all be smaller or equal to LU.size(-2). Did you properly pass the result of lu_factor?",
+];
 
 /// Every output filled with `numbers`, for matrices without elements.
 fn filled<const N: usize>(c: &mut Call<'_>, numbers: [i64; N]) -> Result<Outputs> {
@@ -127,6 +136,17 @@ fn pivots(c: &mut Call<'_>, tensor: &Tensor) -> Result<Value> {
     merge_batch(c.b, value)
 }
 
+/// Pivots are rows, counted from 1: the program reports those below, and those beyond `most`.
+fn check_pivots(c: &mut Call<'_>, pivots: Value, most: i64, messages: [&str; 2]) -> Result<()> {
+    let [below, beyond] =
+        formulas(c.b, [pivots], |[pivot]| [pivot.lt(pivot.splat_int(1)), pivot.gt(pivot.splat_int(most))])?;
+    for (wrong, message) in [below, beyond].into_iter().zip(messages) {
+        let wrong = any(c.b, wrong)?;
+        c.check(wrong, CheckKind::Runtime, message);
+    }
+    Ok(())
+}
+
 /// lu_unpack(LU, pivots, unpack_data, unpack_pivots) -> P, L, U
 fn lu_unpack(c: &mut Call<'_>) -> Result<Outputs> {
     let (a, pivot) = (c.tensor(0)?, c.tensor(1)?);
@@ -135,6 +155,7 @@ fn lu_unpack(c: &mut Call<'_>) -> Result<Outputs> {
         let out = c.out(0)?.clone();
         let rows = a.sizes[a.rank() - 2];
         let pivots = pivots(c, &pivot)?;
+        check_pivots(c, pivots, rows, [NOT_IN_FACTORS; 2])?;
         let permutation = lu::permutation(c.b, pivots, rows)?;
         let p = permutation_matrix(c.b, permutation, out.dtype)?;
         as_output(c, 0, p)?
@@ -167,6 +188,7 @@ fn linalg_lu_solve(c: &mut Call<'_>) -> Result<Outputs> {
     sizes.push(1);
     let pivot = c.b.reshape(pivot, &sizes)?;
     let pivot = merge_batch(c.b, pivot)?;
+    check_pivots(c, pivot, n, NOT_TO_SOLVE)?;
     let permutation = lu::permutation(c.b, pivot, n)?;
     let x = solve_factored(c.b, lu, permutation, rhs, left, conjugated)?;
     Ok(as_output(c, 0, x)?.into())
