@@ -200,8 +200,7 @@ void run(const Operator& op, Stack& stack, bool resized = false) {
     if (C10_UNLIKELY(status == abi::Status::Miss)) {
       if (!build_plan(op, call.c, arguments, info)) {
         // One tensor given for two results would change its size for ever.
-        TORCH_CHECK(!resized, "tpu: '", op.handle.operator_name(),
-                    "' cannot write results of different sizes into one ", "tensor");
+        TORCH_CHECK(!resized, "tpu: '", op.handle.operator_name(), "' cannot write results of two sizes to one tensor");
         return run(op, stack, true);
       }
     } else {

@@ -298,7 +298,7 @@ def test_eigenvalues_of_general_matrices_are_found_on_the_host(dtype, tpu):
 def test_one_tensor_cannot_take_results_of_different_sizes():
     a = random(3, 4, 4).to("tpu")
     out = torch.empty(3, 4, 4, dtype=torch.complex64, device="tpu")
-    with pytest.raises(RuntimeError, match="results of different sizes into one tensor"):
+    with pytest.raises(RuntimeError, match="results of two sizes to one tensor"):
         torch.linalg.eig(a, out=(out, out))
 
 

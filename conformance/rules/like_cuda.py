@@ -52,7 +52,9 @@ OPERATORS: dict[str, Difference] = {
 }
 
 # PyTorch's error inputs expect another exception of every device but the CPU.
-REFUSALS: dict[str, str] = {"narrow_copy": "the CPU has a kernel of its own, which checks its arguments in its own way"}
+REFUSALS: dict[str, str] = {
+    "narrow_copy": "the CPU has a kernel of its own, which checks its arguments in its own way"
+}
 
 
 def excuses(name: str, mismatch: Mismatch) -> bool:

@@ -39,7 +39,12 @@ pub fn load(path: &Path, register_hooks: bool) -> Result<(), String> {
 }
 
 fn install_hooks() {
-    runtime::hooks::install(Hooks { trace: trace::trace, refuse: trace::refuse, with_variable, warn_fallback });
+    runtime::hooks::install(Hooks {
+        trace: trace::trace,
+        refuse: trace::refuse,
+        with_variable,
+        warn_fallback,
+    });
     runtime::origin::install_site_hooks(SiteHooks {
         current: site::current,
         describe: site::describe,
