@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 pytestmark = pytest.mark.usefixtures("no_fallback")
 
@@ -283,3 +285,14 @@ def test_results_whose_size_depends_on_values_have_a_storage_of_their_size():
         torch.save(found, file)
         file.seek(0)
         assert torch.load(file, map_location="cpu").tolist() == found.tolist()
+
+
+@pytest.mark.parametrize("sizes", [(), (5,), (1, 5), (2, 5)])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_margin_losses_of_one_sample_and_of_several(sizes, reduction):
+    x = torch.linspace(-1, 1, math.prod(sizes)).view(sizes)
+    target = torch.zeros(sizes, dtype=torch.int64)
+    compare(lambda x, t: F.multilabel_margin_loss(x, t, reduction=reduction), x, target)
+    compare(
+        lambda x, t: F.multi_margin_loss(x, t, reduction=reduction), x, target[..., 0] if sizes else target
+    )

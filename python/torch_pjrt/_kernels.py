@@ -49,6 +49,37 @@ def addbmm_(self: Tensor, *matrices: Tensor, **scales: float) -> Tensor:
     return (self if self.shape == result.shape else self.resize_(result.shape)).copy_(result)
 
 
+def _sizes_of_losses(x: Tensor, reduction: int) -> tuple[tuple[int, ...], int]:
+    """Of losses per sample, and a reduction that gives them.
+
+    A sample without a batch has one number; PyTorch's decompositions make a batch of it, whose mean it is.
+    """
+    if reduction == 0 and x.dim() < 2:
+        return (), 1
+    return x.shape[:1] if reduction == 0 else (), reduction
+
+
+def multi_margin_loss(
+    self: Tensor,
+    target: Tensor,
+    p: float = 1,
+    margin: float = 1,
+    weight: Tensor | None = None,
+    reduction: int = 1,
+) -> Tensor:
+    sizes, reduction = _sizes_of_losses(self, reduction)
+    out = self.new_empty(sizes)
+    return torch.ops.aten.multi_margin_loss.out(self, target, p, margin, weight, reduction, out=out)
+
+
+def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    sizes, reduction = _sizes_of_losses(self, reduction)
+    out, is_target = self.new_empty(sizes), self.new_empty(target.shape)
+    return torch.ops.aten.multilabel_margin_loss_forward.output(
+        self, target, reduction, output=out, is_target=is_target
+    )
+
+
 def binary_cross_entropy_under_autocast(*arguments: object, **options: object) -> Tensor:
     raise RuntimeError(
         "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
@@ -70,6 +101,8 @@ def has_compatible_shallow_copy_type(self: Tensor, from_: Tensor) -> bool:
 KERNELS = [
     ("repeat_interleave.Tensor", repeat_interleave, "PrivateUse1"),
     ("addbmm_", addbmm_, "PrivateUse1"),
+    ("multi_margin_loss", multi_margin_loss, "PrivateUse1"),
+    ("multilabel_margin_loss_forward", multilabel_margin_loss_forward, "PrivateUse1"),
     ("binary_cross_entropy", binary_cross_entropy_under_autocast, "AutocastPrivateUse1"),
     # Under Autograd, too: where a backend has a kernel, PyTorch's own there goes, and wrapper subclasses were asked.
     *(
