@@ -95,19 +95,31 @@ fn round_to_float8(b: &mut Builder, value: Value, to: DType) -> Result<Value> {
         _ => (2, -15),
     };
     let normal = b.reduce_precision(value, 8, mantissa_bits)?;
-    // Below the least normal number all lie equally far apart.
-    let spacing = 2f64.powi(least_exponent - mantissa_bits as i32);
+    let rounded = with_subnormal(b, value, normal, least_exponent, mantissa_bits)?;
+    if !matches!(to, DType::Float8E4M3FNUZ | DType::Float8E5M2FNUZ) {
+        return Ok(rounded);
+    }
+    // Where they have zeros of one sign only, the bits of the other are NaN.
+    let zero = splat(b, value, Number::Float(0.0))?;
+    let is_zero = b.compare(rounded, zero, Direction::Eq)?;
+    Ok(b.select(is_zero, zero, rounded)?)
+}
+
+/// `normal`, which is `value` rounded to a format's normal numbers; below the least of those, 2^least_exponent, the
+/// numbers of the format lie equally far apart.
+fn with_subnormal(
+    b: &mut Builder,
+    value: Value,
+    normal: Value,
+    least_exponent: i32,
+    mantissa_bits: i32,
+) -> Result<Value> {
+    let spacing = 2f64.powi(least_exponent - mantissa_bits);
     let [up, down] =
         [splat(b, value, Number::Float(1.0 / spacing))?, splat(b, value, Number::Float(spacing))?];
     let steps = b.multiply(value, up)?;
     let steps = b.round_nearest_even(steps)?;
-    let mut small = b.multiply(steps, down)?;
-    if matches!(to, DType::Float8E4M3FNUZ | DType::Float8E5M2FNUZ) {
-        // Where they have zeros of one sign only, the bits of the other are NaN.
-        let zero = splat(b, value, Number::Float(0.0))?;
-        let is_zero = b.compare(steps, zero, Direction::Eq)?;
-        small = b.select(is_zero, zero, small)?;
-    }
+    let small = b.multiply(steps, down)?;
     let magnitude = b.abs(value)?;
     let least = splat(b, value, Number::Float(2f64.powi(least_exponent)))?;
     let is_small = b.compare(magnitude, least, Direction::Lt)?;
@@ -120,7 +132,6 @@ pub fn round_to(b: &mut Builder, value: Value, to: DType) -> Result<Value> {
         DType::BFloat16 => (8, 7),
         DType::Float16 => (5, 10),
         DType::Float32 => (8, 23),
-        DType::Float8E5M2 => (5, 2),
         _ if to.is_float8() => {
             // Formats without infinities are none that a number of bits describes.
             let wide = dtype_of(b, value)?;
@@ -132,7 +143,12 @@ pub fn round_to(b: &mut Builder, value: Value, to: DType) -> Result<Value> {
     if dtype_of(b, value)? == to {
         return Ok(value);
     }
-    Ok(b.reduce_precision(value, exponent_bits, mantissa_bits)?)
+    let rounded = b.reduce_precision(value, exponent_bits, mantissa_bits)?;
+    // XLA rounds to zero what is subnormal in the narrow type. In half precision that is no small part of its range.
+    match to {
+        DType::Float16 => with_subnormal(b, value, rounded, -14, mantissa_bits),
+        _ => Ok(rounded),
+    }
 }
 
 /// A 0-d constant: the number cast to `dtype` as C++ casts it.

@@ -24,7 +24,9 @@ fn histc(c: &mut Call<'_>) -> Result<Outputs> {
     }
     // Integers are scaled as int64; half types round after each operation.
     let dtype = if x.dtype.is_float() { x.dtype.opmath() } else { DType::Int64 };
-    let (low, high) = (c.scalar(2, dtype)?, c.scalar(3, dtype)?);
+    let own = if x.dtype.is_float() { x.dtype } else { dtype };
+    let (low, high) = (c.scalar(2, own)?, c.scalar(3, own)?);
+    let (low, high) = (c.convert(low, dtype)?, c.convert(high, dtype)?);
     let reversed = formula(c.b, [low, high], |[low, high]| high.lt(low))?;
     c.check(reversed, CheckKind::Runtime, "torch.histc: max must be larger than min");
     let count = x.numel();

@@ -240,16 +240,15 @@ fn finite_bound<'f>(x: Expr<'f>, max: bool) -> Expr<'f> {
     })
 }
 
-/// aten::round.decimals(self, *, decimals): every step is rounded to the tensor's own dtype.
+/// aten::round.decimals(self, *, decimals)
 fn round_decimals(c: &mut Call<'_>) -> Result<Outputs> {
     let decimals = c.int(1)?;
-    let dtype = c.out(0)?.dtype;
     integral_identity(c, |x| {
-        let power = x.splat(10f64.powi(decimals.unsigned_abs().min(400) as i32)).round_to(dtype);
+        let power = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
         match decimals {
             0 => x.round_even(),
-            d if d > 0 => (x * power).round_to(dtype).round_even() / power,
-            _ => (x / power).round_to(dtype).round_even() * power,
+            d if d > 0 => (x * power).round_even() / power,
+            _ => (x / power).round_even() * power,
         }
     })
 }
