@@ -54,6 +54,25 @@ def test_glu_with_tangents():
     check(tangents)
 
 
+@pytest.mark.parametrize("function", [torch.ldexp, torch.mul, torch.add, torch.sub, torch.atan2])
+def test_tangents_beside_a_constant(function):
+    """What has no tangent takes part as zeros without memory."""
+
+    def tangent(device):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(numbers(3).to(device), numbers(3, seed=1).to(device))
+            result = function(dual, numbers(3, seed=2).to(device))
+            return forward_ad.unpack_dual(result).tangent
+
+    check(tangent)
+
+
+@pytest.mark.parametrize("overload", ["add", "mul", "div"])
+def test_zeros_without_memory_and_a_number(overload):
+    operator = getattr(torch.ops.aten, overload).Scalar
+    check(lambda device: operator(torch._efficientzerotensor([3], device=device), 2.0).clone())
+
+
 @pytest.mark.parametrize("sizes", [(2, 3), (7,), (20,)])
 def test_masked_scatter(sizes):
     mask = torch.tensor([[True, False, True], [False, True, False]])

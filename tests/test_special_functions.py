@@ -49,3 +49,15 @@ def test_incomplete_gamma_in_half_precision(dtype):
     a, x = torch.linspace(0.1, 5, 20).to(dtype), torch.linspace(5, 0.1, 20).to(dtype)
     compare(lambda a, x: torch.igamma(a.detach(), x), a, x)
     compare(lambda a, x: torch.igammac(a.detach(), x), a, x)
+
+
+def test_erfinv_near_one():
+    """Its gradient multiplies its error by exp(y * y)."""
+    x = 1 - 2.0 ** -torch.arange(1, 25)
+    x = torch.cat([x, -x, torch.linspace(-1, 1, 41), torch.tensor([0.0, -0.0, 1e-20, 1.5, NAN])])
+    got, exact = torch.erfinv(x.to("tpu")).cpu(), torch.erfinv(x.double())
+    off = (got.double() - exact).abs() > 2 * torch.finfo(torch.float32).eps * exact.abs()
+    assert not x[off & exact.isfinite()].tolist()
+    assert torch.equal(got.isnan(), exact.isnan())
+    assert torch.equal(got.isinf(), exact.isinf())
+    assert got.signbit()[~got.isnan()].equal(x.signbit()[~got.isnan()])

@@ -12,7 +12,8 @@ use crate::registry::OpDef;
 type Result<T> = std::result::Result<T, LoweringError>;
 
 pub const OPS: &[OpDef] = &[
-    OpDef::new("aten::add.Scalar", |c| add_scaled(c, 0, 1, |x, y| x + y)).ones(&[2]),
+    // Forward mode makes tensors of zeros without memory. PyTorch's composites of both Scalar overloads know them.
+    OpDef::new("aten::add.Scalar", |c| add_scaled(c, 0, 1, |x, y| x + y)).ones(&[2]).composite(),
     OpDef::new("aten::add.Tensor", |c| add_scaled(c, 0, 1, |x, y| x + y)).ones(&[2]),
     OpDef::new("aten::atan2", |c| binary(c, |y, x| y.atan2(x))),
     OpDef::new("aten::bitwise_and.Scalar", |c| binary(c, |x, y| x & y)),
@@ -41,7 +42,7 @@ pub const OPS: &[OpDef] = &[
     OpDef::new("aten::__lshift__.Tensor", left_shift),
     OpDef::new("aten::maximum", |c| binary_rounded(c, |x, y| x.max(y))),
     OpDef::new("aten::minimum", |c| binary_rounded(c, |x, y| x.min(y))),
-    OpDef::new("aten::mul.Scalar", |c| binary(c, |x, y| x * y)),
+    OpDef::new("aten::mul.Scalar", |c| binary(c, |x, y| x * y)).composite(),
     OpDef::new("aten::mul.Tensor", |c| binary(c, |x, y| x * y)),
     OpDef::new("aten::nextafter", next_after),
     OpDef::new("aten::__rshift__.Scalar", right_shift),

@@ -205,12 +205,18 @@ fn log_ndtr<'f>(x: Expr<'f>) -> Expr<'f> {
     x.lt(x.splat(-1.0)).select(tail, (t.erfc() * -0.5).log1p())
 }
 
-/// Newton's steps for erf(y) = x, as ATen has them: the approximation alone is off by some units in the last place, and
-/// the derivative exp(y * y) multiplies that.
+/// Newton's steps after an approximation, of whose error the derivative exp(y * y) makes a multiple. Near 1 they are
+/// those for erfc(y) = 1 - x, which is not rounded as erf(y) = x is.
 pub fn erfinv<'f>(x: Expr<'f>) -> Expr<'f> {
-    let step = |y: Expr<'f>| y - (y.erf() - x) / ((-(y * y)).exp() * FRAC_2_SQRT_PI);
-    let y = x.erf_inv();
-    x.abs().lt(x.splat(1.0)).select(step(step(y)), y)
+    let (first, size) = (x.erf_inv(), x.abs());
+    let near_one = size.gt(x.splat(0.5));
+    let step = |y: Expr<'f>| {
+        let excess = near_one.select((1.0 - size) - y.erfc(), y.erf() - size);
+        y - excess / ((-(y * y)).exp() * FRAC_2_SQRT_PI)
+    };
+    let y = step(step(first.abs()));
+    let y = x.lt(x.splat(0.0)).select(-y, y);
+    (size.gt(x.splat(0.0)) & size.lt(x.splat(1.0))).select(y, first)
 }
 
 /// Quantile of the normal distribution.
