@@ -149,7 +149,9 @@ class Judge:
                 yield Mismatch("host", "operator", f"{operator} is no listed host kernel")
         if bytes_read := ours.counted["bytes_to_host"]:
             notes["reads on the host"] += 1
-            allowed = self.name in host.READS or ours.counted["fallbacks"] or ours.counted["host_kernels"]
+            allowed = (
+                self.name in self.aspect.reads or ours.counted["fallbacks"] or ours.counted["host_kernels"]
+            )
             if not allowed:
                 yield Mismatch("host", "operator", f"{bytes_read} bytes are read while it runs")
 

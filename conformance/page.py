@@ -113,6 +113,14 @@ RULES: tuple[tuple[str, str, Mapping[str, str], tuple[str, ...]], ...] = (
         ("float32 against float64",),
     ),
     (
+        "Gradients and tangents beyond PyTorch's tolerances",
+        f"the largest error against a float64 run is at most {values.FACTOR} times the CPU's; in ways to ask whose "
+        "samples are not counted here",
+        tolerances.GRADIENTS_AGAINST_FLOAT64,
+        (),
+    ),
+    ("Samples whose gradient is not compared", "nothing", nonunique.WITHOUT_GRADIENT, ()),
+    (
         "Half precision beyond 1.2 times the CPU's error",
         "the largest error against a float64 run, in units in the last place, is at most what is listed",
         {name: f"{units:g} units; {reason}" for name, (units, reason) in tolerances.HALF.items()},
@@ -135,6 +143,12 @@ RULES: tuple[tuple[str, str, Mapping[str, str], tuple[str, ...]], ...] = (
         "as everything else; an entry that is not listed and reads is wrong",
         host.READS,
         ("reads on the host",),
+    ),
+    (
+        "Reads of the device while gradients and tangents are computed",
+        "as everything else; in ways to ask whose samples are not counted here",
+        host.READS_OF_GRADIENTS,
+        (),
     ),
     ("Host kernels", "as everything else", host.KERNELS, ("host kernel",)),
     (

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..operands import Arguments
-from ..rules import policies, tolerances
+from ..rules import host, policies, tolerances
 
 Call = Callable[[Arguments], Any]
 
@@ -26,6 +26,7 @@ class Aspect:
         layout: whether strides and aliasing of the results are compared.
         against_float64: entries whose float32 results are judged by a float64 run where PyTorch's tolerances refuse
             them, with the reasons.
+        reads: entries that may read from the device while they run, with the reasons.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Aspect:
     refusals = True
     layout = True
     against_float64: Mapping[str, str] = tolerances.AGAINST_FLOAT64
+    reads: Mapping[str, str] = host.READS
 
     def applies(self, entry: Any, dtype: torch.dtype) -> bool:
         """Whether PyTorch says that the CPU can be asked so."""

@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..operands import Arguments
-from ..rules import policies, tolerances
+from ..rules import host, nonunique, policies, tolerances
 from .aspect import Aspect, Call, let_the_seed_be_zero
 
 
@@ -22,6 +22,7 @@ class Gradient(Aspect):
     # What autograd returns has the layout of whatever formula was last.
     layout = False
     against_float64 = tolerances.GRADIENTS_AGAINST_FLOAT64
+    reads = host.READS | host.READS_OF_GRADIENTS
 
     def applies(self, entry: Any, dtype: torch.dtype) -> bool:
         return entry.supports_autograd and dtype in entry.supported_backward_dtypes("cpu")
@@ -31,7 +32,12 @@ class Gradient(Aspect):
         samples = list(entry.sample_inputs("cpu", dtype, requires_grad=True))
         for sample in samples:
             policies.settle(name, sample)
-        return [sample for sample in samples if any(map(wants_gradient, Arguments(sample, "cpu").tensors()))]
+        return [
+            sample
+            for sample in samples
+            if any(map(wants_gradient, Arguments(sample, "cpu").tensors()))
+            and not nonunique.has_no_gradient(name, sample)
+        ]
 
     def calls(self, entry: Any, sample: Any) -> Iterator[tuple[str, Call]]:
         def call(arguments: Arguments) -> Any:
@@ -61,7 +67,8 @@ def differentiable(
 def weights(like: torch.Tensor, seed: int = 0) -> torch.Tensor:
     """Numbers that depend on the shape alone, of a tensor's dtype and device. Every dtype has them exactly."""
     generator = torch.Generator().manual_seed(seed)
-    numbers = torch.randn((*like.shape, 2), generator=generator).bfloat16().double()
+    # Whatever the default dtype is: other numbers are drawn for another dtype.
+    numbers = torch.randn((*like.shape, 2), generator=generator, dtype=torch.float32).bfloat16().double()
     numbers = torch.view_as_complex(numbers) if like.is_complex() else numbers[..., 0]
     return numbers.to(like.dtype).to(like.device)
 

@@ -38,6 +38,17 @@ READS: dict[str, str] = {
     "nn.functional.gaussian_nll_loss": f"{_CHECK}whether a variance is negative",
     "nn.functional.one_hot": f"{_CHECK}the range of the classes",
 }
+# Likewise the formulas of gradients and tangents.
+_ZEROS = f"{_CHECK}whether there is a zero to divide by"
+READS_OF_GRADIENTS: dict[str, str] = {
+    **dict.fromkeys(("cumprod", "masked.cumprod", "linalg.vander", "masked.prod", "prod"), _ZEROS),
+    "index_fill": "PyTorch adds up the gradients at distinct positions, whose number depends on the data",
+    "masked_fill": "PyTorch adds up the gradients that the mask selects, whose number depends on the data",
+    **dict.fromkeys(
+        ("max.reduction_no_dim", "median", "min.reduction_no_dim", "nanmedian"),
+        f"{_CHECK}whether the extreme is NaN, on devices other than CUDA",
+    ),
+}
 # Operators that the host computes by design.
 KERNELS: dict[str, str] = {
     **dict.fromkeys(

@@ -91,6 +91,16 @@ def _svd_lowrank(result: Any, sample: Any) -> Any:
     return _gram(u), _gram(v)
 
 
+# Samples whose gradient is not compared.
+WITHOUT_GRADIENT: dict[str, str] = {
+    "svd_lowrank": "with M, whose rank is larger than what is asked for, it depends on the numbers drawn"
+}
+
+
+def has_no_gradient(name: str, sample: Any) -> bool:
+    return name in WITHOUT_GRADIENT and sample.kwargs.get("M") is not None
+
+
 _ANY_SIGN = "vectors are unique up to a sign, or a rotation where values are equal"
 
 OPERATORS: dict[str, Unique] = {
