@@ -238,3 +238,38 @@ def test_matmul_precision(precision: str) -> None:
         )
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+FAKE_QUANTIZED = {
+    "numbers": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 15),
+    "tensors": lambda x: torch.fake_quantize_per_tensor_affine(
+        x, torch.tensor(0.1, device=x.device), torch.tensor(3, dtype=torch.int32, device=x.device), 0, 15
+    ),
+    "channels": lambda x: torch.fake_quantize_per_channel_affine(
+        x,
+        torch.tensor([0.1, 0.2, 0.3], device=x.device),
+        torch.tensor([0, 3, 5], dtype=torch.int32, device=x.device),
+        0,
+        0,
+        15,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAKE_QUANTIZED)
+def test_fake_quantization(name: str) -> None:
+    def results(d: str):
+        x = (grid(d, 3, 8) * 2).requires_grad_()
+        out = FAKE_QUANTIZED[name](x)
+        out.sum().backward()
+        return out, x.grad
+
+    check(results)
+
+
+def test_layers_for_quantization_aware_training() -> None:
+    def results(d: str):
+        module = torch.ao.quantization.FakeQuantize().to(d)
+        return module(grid(d, 5)), module.scale, module.zero_point
+
+    check(results)

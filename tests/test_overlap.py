@@ -91,6 +91,13 @@ def test_refused_where_the_cpu_refuses(call):
 
 
 @pytest.mark.parametrize("device", ["cpu", "tpu"])
+def test_conjugates_of_expanded_elements_are_refused(device):
+    x = torch.zeros(1, 3, dtype=torch.complex64, device=device)
+    with pytest.raises(RuntimeError, match="refers to a single memory location"):
+        x.expand(2, 3).conj_physical_()
+
+
+@pytest.mark.parametrize("device", ["cpu", "tpu"])
 def test_a_number_fills_expanded_elements(device):
     x = torch.zeros(2, 3, device=device)
     x[0].expand(4, 3)[..., 1::2].fill_(7)

@@ -18,6 +18,11 @@ def padded_dense_to_jagged(dense: Tensor, _offsets: list[Tensor], total_L: int |
     return dense.new_empty(total_L, *dense.shape[2:])
 
 
+def fake_quantized(tensor: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+    """And where the elements were in range."""
+    return torch.empty_like(tensor), torch.empty_like(tensor, dtype=torch.bool)
+
+
 def geqrf(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Columns lie one after the other, as LAPACK has them."""
     *batch, rows, columns = matrix.shape
@@ -36,6 +41,9 @@ KERNELS = [
     ("_ctc_loss.Tensor", ctc_loss),
     ("_ctc_loss_backward.Tensor", like_second),
     ("_padded_dense_to_jagged_forward", padded_dense_to_jagged),
+    ("fake_quantize_per_tensor_affine_cachemask", fake_quantized),
+    ("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", fake_quantized),
+    ("fake_quantize_per_channel_affine_cachemask", fake_quantized),
     ("geqrf", geqrf),
     ("glu_backward_jvp", like_first),
     ("glu_jvp", like_first),

@@ -27,6 +27,7 @@ mod dtype;
 mod elementwise;
 mod embedding_bag;
 mod error;
+mod fake_quantize;
 mod foreach;
 mod formula;
 mod fourier;

@@ -164,6 +164,7 @@ const FAMILIES: &[&[OpDef]] = &[
     crate::distances::OPS,
     crate::division::OPS,
     crate::embedding_bag::OPS,
+    crate::fake_quantize::OPS,
     crate::foreach::OPS,
     crate::fractional_pooling::OPS,
     crate::fourier::OPS,

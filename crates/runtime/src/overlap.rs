@@ -27,6 +27,7 @@ const CHECKED: &[(Refused, &[&str])] = &[
             "addmm",
             "aminmax",
             "cumprod",
+            "conj_physical",
             "cumsum",
             "elu",
             "glu",
