@@ -273,3 +273,18 @@ def test_layers_for_quantization_aware_training() -> None:
         return module(grid(d, 5)), module.scale, module.zero_point
 
     check(results)
+
+
+@pytest.mark.parametrize(
+    "name", ["float4_e2m1fn_x2", "float8_e8m0fnu", "uint4", "int4", "uint1", "bits8", "bits16"]
+)
+def test_types_that_are_only_kept(name: str) -> None:
+    """They are made, viewed and moved; computing with them is refused by name."""
+    dtype = getattr(torch, name)
+    x = torch.arange(16).to(torch.uint8)
+    check(lambda d: x.view(dtype).to(d).view(torch.uint8))
+    check(lambda d: x.to(d).view(dtype)[2:].view(torch.uint8))
+    assert torch.equal(x.to("tpu").view(dtype).cpu().view(torch.uint8), x)
+    assert torch.empty(4, dtype=dtype, device="tpu").dtype == dtype
+    with pytest.raises(NotImplementedError, match="c10 scalar type"):
+        x.to("tpu").view(dtype) * 2

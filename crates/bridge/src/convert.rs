@@ -54,9 +54,35 @@ pub fn dtype(number: i8) -> Result<DType> {
     })
 }
 
+/// The dtype in which a copy moves elements: those that no program computes with move as bytes. These are c10's bits
+/// types, integers of fewer than 8 bits, float8_e8m0fnu and float4_e2m1fn_x2.
+fn moved_dtype(number: i8) -> Result<DType> {
+    match number {
+        18..=21 | 30..=45 => Ok(DType::UInt8),
+        22 => Ok(DType::UInt16),
+        _ => dtype(number),
+    }
+}
+
 /// # Safety
 /// Pointers of `tensor` must be valid for `'a`.
 pub unsafe fn device_tensor<'a>(tensor: &abi::Tensor) -> Result<Tensor<'a>> {
+    // SAFETY: promised by the caller.
+    unsafe { tensor_of(tensor, dtype(tensor.dtype)?) }
+}
+
+/// A tensor whose elements are copied to or from one of the same dtype.
+///
+/// # Safety
+/// As [`device_tensor`].
+pub unsafe fn moved_tensor<'a>(tensor: &abi::Tensor) -> Result<Tensor<'a>> {
+    // SAFETY: promised by the caller.
+    unsafe { tensor_of(tensor, moved_dtype(tensor.dtype)?) }
+}
+
+/// # Safety
+/// As [`device_tensor`].
+unsafe fn tensor_of<'a>(tensor: &abi::Tensor, dtype: DType) -> Result<Tensor<'a>> {
     if tensor.storage.is_null() {
         return Err(Error::Runtime("a tensor of another device, or without storage, was given".to_owned()));
     }
@@ -66,7 +92,7 @@ pub unsafe fn device_tensor<'a>(tensor: &abi::Tensor) -> Result<Tensor<'a>> {
         unsafe { (storage(tensor.storage), slice(tensor.sizes, rank), slice(tensor.strides, rank)) };
     Ok(Tensor {
         storage,
-        dtype: dtype(tensor.dtype)?,
+        dtype,
         sizes,
         strides,
         offset: tensor.offset,

@@ -301,7 +301,7 @@ unsafe extern "C" fn copy_from_host(
         // SAFETY: both tensors are valid until this returns; the memory lives until the keepalive is dropped.
         unsafe {
             let (dst, src) = (&*dst, &*src);
-            let dst = convert::device_tensor(dst)?;
+            let dst = convert::moved_tensor(dst)?;
             let strides = convert::slice(src.strides, src.ndim as usize);
             let len = dst.numel() as usize * dst.dtype.size();
             let source = if keep {
@@ -327,7 +327,7 @@ unsafe extern "C" fn copy_to_host(
     guarded(|| {
         // SAFETY: both tensors are valid until this returns; dst's memory lives until the keepalive is dropped.
         unsafe {
-            let (dst, src) = (&*dst, convert::device_tensor(&*src)?);
+            let (dst, src) = (&*dst, convert::moved_tensor(&*src)?);
             if src.numel() == 0 {
                 return Ok(Status::Ok);
             }
@@ -344,7 +344,11 @@ unsafe extern "C" fn copy_to_host(
 unsafe extern "C" fn copy_on_device(dst: *const abi::Tensor, src: *const abi::Tensor) -> Status {
     guarded(|| {
         // SAFETY: both tensors are valid until this returns.
-        unsafe { done(copies::on_device(&convert::device_tensor(&*dst)?, &convert::device_tensor(&*src)?)) }
+        unsafe {
+            let (dst, src) = (&*dst, &*src);
+            let tensor = if dst.dtype == src.dtype { convert::moved_tensor } else { convert::device_tensor };
+            done(copies::on_device(&tensor(dst)?, &tensor(src)?))
+        }
     })
 }
 
