@@ -279,7 +279,7 @@ impl ops::Div for Expr<'_> {
 
 /// A number beside a complex value is real, and acts on its parts: as a complex factor it would make NaN of infinities,
 /// as a complex term it would lose the sign of a zero.
-impl<'f> Expr<'f> {
+impl Expr<'_> {
     fn with_number(self, both_parts: bool, op: impl Fn(Self) -> Self) -> Self {
         if !self.elem().is_complex() {
             return op(self);
