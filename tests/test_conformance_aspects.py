@@ -11,7 +11,8 @@ from torch.testing import make_tensor
 from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
 
 from conformance import pairs, worker
-from conformance.aspects import ASPECTS
+from conformance.aspects import ASPECTS, gradient
+from conformance.rules import tolerances
 
 X = torch.Tensor
 
@@ -72,6 +73,23 @@ def test_a_wrong_gradient(tpu) -> None:
     assert "value of output 0" in said
     # A result that does not depend on the input has no gradient, where the CPU's has.
     assert verdict("gradient", lambda x: x.detach() * 2, lambda x: x * 2)[0] == "wrong"
+
+
+def test_a_wrong_gradient_that_is_judged_by_a_float64_run(tpu, monkeypatch) -> None:
+    monkeypatch.setitem(tolerances.GRADIENTS_AGAINST_FLOAT64, "sample", "a reason")
+    status, said = verdict("gradient", _Off.apply, lambda x: x * 2)
+    assert status == "wrong"
+    assert "largest error 0.00" in said
+
+
+def test_weights_are_the_same_in_every_dtype() -> None:
+    narrow = gradient.weights(torch.empty(50))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert (gradient.weights(torch.empty(50)) == narrow).all()
+        assert (gradient.weights(torch.empty(50, dtype=torch.complex64)).real == narrow).all()
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 class _OffTwice(torch.autograd.Function):
