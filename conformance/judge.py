@@ -58,7 +58,10 @@ class Judge:
         theirs = self._run(asked, "cpu")
         ours = self._run(asked, DEVICE)
         if theirs.failure and self.aspect.refusals:
-            return refusals.judge(ours.failure, theirs.failure, asked.sample)
+            verdict = refusals.judge(ours.failure, theirs.failure, asked.sample)
+            if verdict.status == "green" and self.aspect.atomic and self._has_changed(asked, ours):
+                return Verdict("wrong", f"refusal: {refusals.said(ours.failure)}; the arguments have changed")
+            return verdict
         if theirs.failure:
             status = "raises too" if ours.failure else "answers"
             return Verdict("unjudged", f"the CPU raises {refusals.said(theirs.failure)}; the device {status}")
@@ -98,6 +101,12 @@ class Judge:
             run.failure = failure
         run.counted = _since(before, torch.tpu.stats())
         return run
+
+    def _has_changed(self, asked: Asked, run: Run) -> bool:
+        """Whether the arguments are no longer those of the sample."""
+        before = Arguments(asked.sample, "cpu").tensors()
+        pairs = zip(run.inputs, before, strict=True)
+        return not all(_identical(_on_cpu(now), _on_cpu(then)) for now, then in pairs)
 
     def _compare(self, asked: Asked, ours: Run, theirs: Run, notes: Counter[str]) -> Iterator[Mismatch]:
         wrong_structure = list(compare.structure(ours.result, theirs.result))

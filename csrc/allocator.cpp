@@ -112,7 +112,7 @@ void resize_tensor(at::TensorImpl* self, at::IntArrayRef sizes, const at::IntArr
   const at::IntArrayRef new_strides = strides ? *strides : at::IntArrayRef(contiguous);
   const size_t nbytes = at::detail::computeStorageNbytes(sizes, new_strides, self->itemsize(), self->storage_offset());
   auto* storage = self->unsafe_storage().unsafeGetStorageImpl();
-  if (c10::multiply_integers(sizes) != 0 && nbytes > storage->nbytes()) resize_storage(storage, nbytes);
+  if (!shape_only && c10::multiply_integers(sizes) != 0 && nbytes > storage->nbytes()) resize_storage(storage, nbytes);
   self->set_sizes_and_strides(sizes, new_strides);
 }
 

@@ -36,12 +36,18 @@ def _either(device: Callable, cpu: Callable) -> Callable:
     return op
 
 
-def verdict(aspect: str, device: Callable, cpu: Callable, inplace: Callable | None = None) -> tuple[str, str]:
+def verdict(
+    aspect: str,
+    device: Callable,
+    cpu: Callable,
+    inplace: Callable | None = None,
+    inplace_cpu: Callable = lambda x: x.add_(1),
+) -> tuple[str, str]:
     """The status of an entry, and what was said first of what is not green."""
     entry = OpInfo(
         "sample",
         op=_either(device, cpu),
-        inplace_variant=inplace and _either(inplace, lambda x: x.add_(1)),
+        inplace_variant=inplace and _either(inplace, inplace_cpu),
         dtypes={torch.float32},
         sample_inputs_func=_samples,
         error_inputs_func=_error_inputs,
@@ -200,6 +206,21 @@ def test_a_wrong_in_place_form(tpu, device, said: str) -> None:
     status, message = verdict("inplace", torch.sin, torch.sin, inplace=device)
     assert status == "wrong"
     assert said in message
+
+
+def _too_few(x: X) -> X:
+    raise RuntimeError("two is too few")
+
+
+@pytest.mark.parametrize(
+    ("device", "status"),
+    [(_too_few, "green"), (lambda x: _too_few(x.add_(1)), "wrong")],
+    ids=["before", "after"],
+)
+def test_a_refused_operator_that_has_written(tpu, device: Callable, status: str) -> None:
+    got, message = verdict("inplace", torch.sin, torch.sin, inplace=device, inplace_cpu=_too_few)
+    assert got == status, message
+    assert "the arguments have changed" in message or status == "green"
 
 
 def test_an_operator_that_reads_memory_as_it_lies(tpu) -> None:

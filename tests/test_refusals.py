@@ -61,6 +61,11 @@ CALLS = {
     "segments that end before they start": lambda d: torch.segment_reduce(
         _at(d, 4), "sum", offsets=torch.tensor([0, 3, 2, 4]).to(d), axis=0
     ),
+    "the median of nothing": lambda d: _at(d, 0).median(dim=0),
+    "the mode of nothing": lambda d: _at(d, 2, 0).mode(dim=1),
+    "an image without a row": lambda d: F.conv_transpose2d(_at(d, 1, 1, 0, 2), _at(d, 1, 1, 2, 2)),
+    "a number for no place": lambda d: _at(d, 3).put(_at(d, 0, dtype=torch.int64), _at(d)),
+    "a place in nothing": lambda d: _at(d, 0).index_add(0, torch.tensor([0]).to(d), _at(d, 1)),
     "trials that overlap": lambda d: torch.bernoulli(_at(d, 6), out=_at(d, 1).expand(6)),
     "selected over itself": lambda d: torch.masked_select(x := _at(d, 6), x > 0, out=x),
     "no sample": lambda d: torch.multinomial(_at(d, 3), 0),
@@ -187,3 +192,11 @@ def test_the_storage_of_a_view_is_addressed(tpu):
             results.append(torch.as_strided_copy(view, (2,), (1,), 0).cpu())
     for ours, theirs in zip(results[:9], results[9:], strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_losses_and_modes_of_nothing(tpu):
+    nothing = _at("tpu", 5, 0)
+    assert F.mse_loss(nothing, nothing).isnan()
+    assert F.smooth_l1_loss(nothing, nothing).isnan()
+    assert F.mse_loss(nothing, nothing, reduction="sum") == 0
+    assert [tuple(part.shape) for part in nothing.mode(0)] == [(0,), (0,)]

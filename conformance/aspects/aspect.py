@@ -23,6 +23,7 @@ class Aspect:
         dtypes: those that are asked when the command line names none.
         one_dtype: whether an entry is asked in the first of the dtypes that it supports, and in no other.
         refusals: whether what the CPU refuses must be refused likewise; otherwise there is nothing to compare.
+        atomic: whether a refused call must leave its arguments as they were.
         layout: whether strides and aliasing of the results are compared.
         against_float64: entries whose float32 results are judged by a float64 run where PyTorch's tolerances refuse
             them, with the reasons.
@@ -33,6 +34,7 @@ class Aspect:
     dtypes: tuple[str, ...] = ("float32", "int64", "bool", "complex64", "float64")
     one_dtype = True
     refusals = True
+    atomic = False
     layout = True
     against_float64: Mapping[str, str] = tolerances.AGAINST_FLOAT64
     reads: Mapping[str, str] = host.READS

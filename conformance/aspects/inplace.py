@@ -15,6 +15,7 @@ class InPlace(Aspect):
     """The in-place form: `x.add_(y)`."""
 
     name = "inplace"
+    atomic = True
 
     def applies(self, entry: Any, dtype: torch.dtype) -> bool:
         return super().applies(entry, dtype) and entry.get_inplace() is not None

@@ -41,6 +41,10 @@ fn refuse(arguments: &Arguments<'_>) -> Result<()> {
             "Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size \
              {weight:?} instead"
         )
+    })?;
+    let x = &arguments.tensor(0)?.sizes;
+    require(x.len() < 3 || x[0] == 0 || x[1] == 0 || !x.contains(&0), || {
+        format!("Only zero batch or zero channel inputs are supported, but got input shape: {x:?}")
     })
 }
 

@@ -3,6 +3,7 @@
 
 use stablehlo::{Direction, Value};
 
+use crate::arguments::Arguments;
 use crate::call::{Call, Outputs, Tensor, wrap_dim};
 use crate::convert;
 use crate::dtype::DType;
@@ -35,7 +36,7 @@ pub const OPS: &[OpDef] = &[
     .atomic(),
     OpDef::new("aten::index_fill.int_Scalar", index_fill).atomic(),
     OpDef::new("aten::index_fill.int_Tensor", index_fill).atomic(),
-    OpDef::new("aten::put", put_flat).atomic(),
+    OpDef::new("aten::put", put_flat).refuses(refuse_counts).atomic(),
     OpDef::new("aten::index_put", |c| index_put(c, true)).atomic(),
     OpDef::new("aten::_index_put_impl", |c| {
         let checked = !c.opt_bool(4)?.unwrap_or(false);
@@ -213,11 +214,13 @@ fn index_add(c: &mut Call<'_>) -> Result<Outputs> {
 fn index_slices(c: &mut Call<'_>, reduce: Reduce, include_self: bool) -> Result<Outputs> {
     let (x, index, source) = (c.tensor(0)?, c.tensor(2)?, c.tensor(3)?);
     let value = c.value(&x, x.dtype)?;
-    if index.numel() == 0 || x.numel() == 0 {
-        return Ok(value.into());
-    }
     let dim = wrap_dim(c.int(1)?, x.rank())?;
     let sizes = at_least_1d(&x.sizes);
+    // Of nothing along the dimension no index is right, and only the kernel of index_copy does not look.
+    let looks = sizes[dim] == 0 && c.op() != "aten::index_copy";
+    if index.numel() == 0 || x.numel() == 0 && !looks {
+        return Ok(value.into());
+    }
     let error = match c.op() {
         "aten::index_copy" => OutOfRange::of_dimension(CheckKind::Index, dim, sizes[dim]),
         "aten::index_add" if x.rank() > 1 => OutOfRange::of_dimension(CheckKind::Runtime, dim, sizes[dim]),
@@ -263,6 +266,19 @@ fn index_fill(c: &mut Call<'_>) -> Result<Outputs> {
     let fill = c.b.broadcast_scalar(fill, &sizes)?;
     let result = c.b.select(marked, fill, value)?;
     Ok(c.b.reshape(result, &x.sizes)?.into())
+}
+
+fn refuse_counts(arguments: &Arguments<'_>) -> Result<()> {
+    let [index, source] =
+        [arguments.tensor(1)?, arguments.tensor(2)?].map(|meta| meta.sizes.iter().product::<i64>());
+    if index == source {
+        return Ok(());
+    }
+    let message = format!(
+        "put_(): Expected source and index to have the same number of elements, but got source.numel() = {source}, \
+         index.numel() = {index}"
+    );
+    Err(LoweringError::InvalidArgument { kind: CheckKind::Index, message })
 }
 
 fn put_flat(c: &mut Call<'_>) -> Result<Outputs> {

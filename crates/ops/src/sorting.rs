@@ -5,7 +5,7 @@ use stablehlo::{Builder, Direction, Value};
 use crate::call::{Call, Outputs, wrap_dim};
 use crate::convert;
 use crate::dtype::DType;
-use crate::error::LoweringError;
+use crate::error::{CheckKind, LoweringError};
 use crate::graph::{Dims, Number};
 use crate::indexing::at_least_1d;
 use crate::indices::{gather_along, index_dtype, iota};
@@ -158,10 +158,15 @@ fn median_position(c: &mut Call<'_>, sorted: &Sorted, ignore_nan: bool) -> Resul
     Ok(c.b.select(has_nan, numbers, middle)?)
 }
 
+fn nothing_along(name: &str, dim: usize) -> LoweringError {
+    let message = format!("{name}(): Expected reduction dim {dim} to have non-zero size.");
+    LoweringError::InvalidArgument { kind: CheckKind::Index, message }
+}
+
 fn median(c: &mut Call<'_>, ignore_nan: bool) -> Result<Outputs> {
     let sorted = sort_argument(c, 1, false)?;
     if c.b.dims(sorted.values)[sorted.dim] == 0 {
-        return Err(LoweringError::unsupported("the median of nothing"));
+        return Err(nothing_along("median", sorted.dim));
     }
     let position = median_position(c, &sorted, ignore_nan)?;
     let values = gather_along(c.b, sorted.values, sorted.dim, position)?;
@@ -190,7 +195,12 @@ fn mode(c: &mut Call<'_>) -> Result<Outputs> {
     let sizes = Dims::from_slice(c.b.dims(sorted.values));
     let n = sizes[dim];
     if n == 0 {
-        return Err(LoweringError::unsupported("the mode of nothing"));
+        return Err(nothing_along("mode", dim));
+    }
+    if sizes.contains(&0) {
+        let (values, positions) = (c.out(0)?.clone(), c.out(1)?.clone());
+        let values = c.full(Number::Int(0), values.dtype, &values.sizes)?;
+        return Ok([values, c.full(Number::Int(0), positions.dtype, &positions.sizes)?].into());
     }
     // Length of each run of equal values up to each position, from where the run began.
     let dtype = index_dtype(n);

@@ -6,6 +6,7 @@ use crate::call::{Call, Tensor, Value, for_each_tensor};
 use crate::error::{Error, Result};
 use crate::layout::memory_order;
 use crate::operator::Operator;
+use crate::schema::base;
 
 /// What an operator refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,8 @@ const CHECKED: &[(Refused, &[&str])] = &[
         &[
             "addmm",
             "aminmax",
-            "cumprod",
             "conj_physical",
+            "cumprod",
             "cumsum",
             "elu",
             "glu",
@@ -68,8 +69,14 @@ const CHECKED: &[(Refused, &[&str])] = &[
     ),
 ];
 
-/// Writing to an expanded tensor is deprecated for them, not refused.
-const MAY_REPEAT: &[&str] = &["aten::index_fill_", "aten::index_put_", "aten::masked_fill_"];
+/// Writing to an expanded tensor is deprecated for them, not refused, or harmless.
+const MAY_REPEAT: &[&str] = &[
+    "aten::_index_put_impl_",
+    "aten::index_fill_",
+    "aten::index_put_",
+    "aten::masked_fill_",
+    "aten::threshold_",
+];
 
 /// Of an operator other than those on lists.
 fn listed(op: &Operator) -> Option<Refused> {
@@ -94,7 +101,7 @@ pub fn check(call: &Call) -> Result<()> {
     let pointwise = call.op.is_pointwise.then_some(Refused::Partial);
     let in_place = call.op.is_in_place().then_some(Refused::Within);
     let Some(refused) = listed.or(pointwise).or(in_place) else { return Ok(()) };
-    let may_repeat = MAY_REPEAT.iter().any(|name| call.op.name.starts_with(name));
+    let may_repeat = MAY_REPEAT.contains(&base(&call.op.name));
     for written in written_arguments(call) {
         let Value::Tensor(written) = written else { continue };
         if !may_repeat {
