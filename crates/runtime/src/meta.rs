@@ -125,7 +125,7 @@ pub fn with_given_shape(call: &Call, mut metas: MetaResult) -> MetaResult {
 
 /// What the written tensors have to become before the call can be planned; `None` when they have their sizes.
 pub fn resized(call: &Call, metas: &MetaResult) -> Option<Vec<TensorMeta>> {
-    if fallback::is_host_kernel(call.op) {
+    if fallback::is_host_kernel(call.op) && !out::has_one_tensor_twice(call) {
         return None; // The host's own kernel resizes.
     }
     let fresh = metas.functional.len().checked_sub(metas.mutated.len());

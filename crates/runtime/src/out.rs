@@ -142,6 +142,12 @@ fn can_cast(from: DType, to: DType) -> bool {
     from.category() <= to.category()
 }
 
+/// Whether one tensor is given for two results.
+pub fn has_one_tensor_twice(call: &Call) -> bool {
+    let outs: Vec<_> = outs(call).map(|(_, out)| out).collect();
+    outs.iter().enumerate().any(|(k, out)| outs[..k].iter().any(|earlier| earlier.is_same(out)))
+}
+
 /// The tensors among the arguments that are not `out=`.
 fn read<'c>(call: &'c Call) -> impl Iterator<Item = &'c Tensor<'c>> {
     let arguments = call.args.iter().zip(&call.op.schema.arguments).filter(|(_, declared)| !declared.is_out);
